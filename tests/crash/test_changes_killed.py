@@ -101,15 +101,16 @@ class Writer:
 
     def _write(self, connection: Any, number: int) -> None:
         table, chance, rows = f"source_{self._name}", self._chance, dict(self._rows)
+        statements: list[tuple[str, tuple[Any, ...]]]
         statements = [(f"UPDATE {table} SET n = %s WHERE id = 0", (number,))]
         rows[0, ""] = number
         for _ in range(chance.randint(1, 4)):
             id_ = chance.randint(1, _ROWS)
-            found = next((key for key in rows if key[0] == id_), None)
-            match None if found is None else chance.choice("unmd"):
-                case None:
+            found = next((key for key in rows if key[0] == id_), (id_, ""))
+            match chance.choice("unmd") if found in rows else "c":
+                case "c":
                     statements.append((f"INSERT INTO {table} VALUES (%s, '', %s)", (id_, number)))
-                    rows[id_, ""] = number
+                    rows[found] = number
                 case "d":
                     statements.append((f"DELETE FROM {table} WHERE id = %s", (id_,)))
                     del rows[found]

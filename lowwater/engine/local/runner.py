@@ -298,6 +298,9 @@ class LocalRun:
                 yield Outcome(boundary=True)
                 continue
             records, position = found
+            if reader.bundles_done and records.is_rest:
+                yield Outcome(boundary=True)  # the batch that is resumed is still to come
+                continue
             taken = reader.taken + len(records) + len(records.unreadable)
             if self._recorder is not None:
                 records = self._recorder.read(reader.read, records)

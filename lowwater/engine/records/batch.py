@@ -87,6 +87,11 @@ class Records:
         return self.length
 
     @property
+    def is_rest(self) -> bool:
+        """Whether there is nothing here but the time until the source is polled again."""
+        return bool(self.rest_seconds) and not self.length and not self.unreadable
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns that users see."""
         return tuple(name for name in self.columns if not name.startswith(HIDDEN))

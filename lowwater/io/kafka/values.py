@@ -164,6 +164,8 @@ class MessageDecoder:
                     lambda number: _place(messages[full[number]]),
                 )
                 rows = full if found.lines is None else full[found.lines]
+                if found.batch is None:
+                    rows = full[:0]
                 return found.batch, rows, [(0, letter) for letter in found.letters]
             case "bytes":
                 column = pa.array(given, type=pa.binary())

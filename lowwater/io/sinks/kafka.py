@@ -230,14 +230,16 @@ class KafkaTopic:
         names: Sequence[str]
         if self.key is not None:
             names = (self.key,) if isinstance(self.key, str) else self.key
-        elif delivery.is_records:
+        elif delivery.is_records and not delivery.is_table:
             return []
         else:
             names = delivery.keys
         table = without_tags(delivery.panes.select(list(names)))
         columns = [column.to_pylist() for column in table.columns]
         if len(columns) == 1:
-            return [_key(value) for value in columns[0]]
+            keys = [_key(value) for value in columns[0]]
+            # Compaction keeps no message without a key: a null that is one is the text "null".
+            return [b"null" if key is None else key for key in keys] if delivery.is_table else keys
         return [json_text(list(row)).encode() for row in zip(*columns, strict=True)]
 
 

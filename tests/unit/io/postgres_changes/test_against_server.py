@@ -152,9 +152,10 @@ def test_a_view_follows_its_table(dsn: str, seed: int) -> None:
 def query(dsn: str, *statements: str) -> Any:
     """Run statements; return the rows of the last."""
     with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.cursor()
         for statement in statements:
-            found = connection.execute(statement)
-        return found.fetchall() if found.description else None
+            cursor.execute(statement)
+        return cursor.fetchall() if cursor.description else None
 
 
 def with_table(dsn: str, *statements: str) -> None:
@@ -184,7 +185,6 @@ def test_a_run_resumes_and_the_slot_follows_it(dsn: str, tmp_path: Path) -> None
     with_table(dsn, "INSERT INTO t SELECT n, '', n, 'x' FROM generate_series(1, 25) n")
     view, table = "SELECT id, part, n, body FROM {} ORDER BY id, part", "t"
     for number in range(4):
-        lsn = "SELECT pg_current_wal_flush_lsn()::text"
         with stopping("before the write" if number % 2 else "after the write", 3):
             writing = view_of(dsn).write_to(PostgresTable(dsn, "followed"))
             with pytest.raises(Stopped):
@@ -195,7 +195,7 @@ def test_a_run_resumes_and_the_slot_follows_it(dsn: str, tmp_path: Path) -> None
             f"UPDATE t SET part = 'b' WHERE id = {number + 4}",
             f"DELETE FROM t WHERE id = {number + 10}",
         )
-    ((end,),) = query(dsn, lsn)
+    ((end,),) = query(dsn, "SELECT pg_current_wal_flush_lsn()::text")
     writing = view_of(dsn, end=end).write_to(PostgresTable(dsn, "followed"))
     writing.run(state=tmp_path, commit_every="bundle", bundle_size=5, progress=False)
     assert query(dsn, view.format("followed")) == query(dsn, view.format(table))

@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.unit.io.postgres_changes import pgoutput
 
 TEXT, INT = 25, 23
-UNKNOWN = "unchanged"
+UNKNOWN: pgoutput.Value = "unchanged"
 
 
 def table(*columns: tuple[str, int, pa.DataType], any_columns: bool = False) -> TableDefinition:
@@ -97,7 +97,8 @@ def test_what_was_written_is_read(changes: list[tuple[str, Any, Any, bool]], spl
     at = 0
     messages = [pgoutput.relation(7, "others", [("a", TEXT)])]
     messages.append(pgoutput.relation(5, "items", layouts[at]))
-    cuts, wanted = [], []
+    cuts: list[int] = []
+    wanted: list[tuple[str, Any, Any]] = []
 
     def placed(row: Any, unchanged: bool = False) -> list[Any]:
         encoded = [None if value is None else value.encode() for value in row]
@@ -203,7 +204,7 @@ def test_text_becomes_values(sql: str, texts: list[str]) -> None:
     found = from_text(pa.array([None, *texts, None]), wanted, "c", "t").to_pylist()
     sliced = from_text(pa.array(["no", None, *texts, None, "no"])[1:-1], wanted, "c", "t")
     assert sliced.to_pylist()[0] is found[0] is sliced.to_pylist()[-1] is found[-1] is None
-    expected = {
+    expected: Any = {
         "boolean": lambda text: text == "t",
         "bytea": lambda text: bytes.fromhex(text[2:]),
         "time without time zone": lambda text: pa.scalar(_micros(text), pa.time64("us")).as_py(),

@@ -1,0 +1,430 @@
+"""Topics as sources: against a broker."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lowwater as lw
+from lowwater.io.kafka.source import KafkaSource
+from lowwater.io.kafka.values import MessageColumns, MessageDecoder
+from tests.examples import examples
+from tests.unit.io.kafka.broker import Broker, Message
+from tests.unit.io.kafka.model import ModelBroker, ModelProducer, Stored
+
+Brokers = Broker | ModelBroker
+MINUTE = 60_000_000
+
+
+def _json(**fields: Any) -> Message:
+    return None, json.dumps(fields).encode()
+
+
+def _events(broker: Brokers, partitions: int = 3, each: int = 400) -> tuple[str, dict[int, int]]:
+    """Produce events whose times rise within each partition; return the topic and its end."""
+    topic = broker.topic(partitions)
+    broker.produce(
+        topic,
+        {
+            number: [
+                _json(at=row * 1_000_000, user=f"u{row % 7}", amount=row, partition=number)
+                for row in range(each)
+            ]
+            for number in range(partitions)
+        },
+    )
+    return topic, dict.fromkeys(range(partitions), each)
+
+
+def _counted(broker: Brokers, topic: str, end: Any, **options: Any) -> lw.Pipeline:
+    stream = lw.read_kafka(
+        broker.servers, topic, time="at", end=end,
+        watermark=lw.PerPartition(lw.Ascending()), **options,
+    )  # fmt: skip
+    return (
+        stream.key_by("user")
+        .window(lw.FixedWindows("1m"))
+        .aggregate(n=lw.count(), amount=lw.sum("amount"))
+    )
+
+
+def _sums(panes: Any) -> dict[tuple[str, int], tuple[int, int]]:
+    return {(pane.key, int(pane.window.start)): tuple(pane.value.values()) for pane in panes}
+
+
+def _wanted(partitions: int = 3, each: int = 400) -> dict[tuple[str, int], tuple[int, int]]:
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in range(each):
+        key = (f"u{row % 7}", row * 1_000_000 // MINUTE * MINUTE)
+        n, amount = found.get(key, (0, 0))
+        found[key] = (n + partitions, amount + partitions * row)
+    return found
+
+
+def test_all_partitions_are_read_and_none_makes_another_late(broker: Brokers) -> None:
+    topic, end = _events(broker)
+    result = _counted(broker, topic, end).collect()
+    assert _sums(result.panes) == _wanted()
+    assert result.late == []
+    assert result.errors == []
+
+
+@pytest.mark.parametrize("size", [7, 100])
+def test_the_next_batch_after_a_position_is_always_the_same(broker: Brokers, size: int) -> None:
+    topic, end = _events(broker, 2, 60)
+    source = KafkaSource(
+        broker.servers, topic, "json", MessageColumns(), "at", end=tuple(end.items())
+    )
+
+    def next_of(position: Any) -> list[Any] | None:
+        for records, _ in source.batches_from(position, size, ()):
+            if records.length:
+                return records.rows()
+        return None
+
+    position, rows = None, []
+    steps = list(source.batches_from(None, size, ()))
+    for records, after in steps:
+        if records.length:
+            assert next_of(position) == records.rows()
+            rows += records.rows()
+        position = after
+    assert next_of(position) is None
+    assert Counter(map(json.dumps, rows)) == Counter(
+        json.dumps({"at": row * 1_000_000, "user": f"u{row % 7}", "amount": row, "partition": n})
+        for n in range(2)
+        for row in range(60)
+    )
+    assert position is not None
+    assert position["at"] == {"0": 60, "1": 60}
+
+
+def test_offsets_of_a_group_follow_a_run_with_a_state(broker: Brokers, tmp_path: Path) -> None:
+    topic, end = _events(broker)
+    group = f"of-{topic}"
+    pipeline = _counted(broker, topic, end, group=group)
+    assert pipeline.collect().metrics.events == 1_200
+    assert broker.offsets(group, topic, 3) == {}  # without a state there are no commits
+    metrics = pipeline.write_jsonl(tmp_path / "out").run(
+        state=tmp_path / "state", commit_every="bundle", bundle_size=100
+    )
+    assert metrics.events == 1_200
+    assert broker.offsets(group, topic, 3) == {"0": 400, "1": 400, "2": 400}
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(broker: Brokers, tmp_path: Path) -> None:
+    topic, end = _events(broker)
+    out, state = tmp_path / "out", tmp_path / "state"
+    first = _counted(broker, topic, "never").write_jsonl(out).start(
+        state=state, commit_every="bundle", bundle_size=50
+    )  # fmt: skip
+    while first.metrics.events < 300:
+        assert first.is_running
+    first.stop()
+    first.wait()
+    metrics = _counted(broker, topic, end).write_jsonl(out).run(state=state, bundle_size=50)
+    assert metrics.events == 1_200
+    parts = [path.read_text().splitlines() for path in out.glob("part-*")]
+    rows = [json.loads(line) for lines in parts for line in lines]
+    starts = {(row["user"], int(lw.instant(row["window_start"]))): row for row in rows}
+    assert {key: (row["n"], row["amount"]) for key, row in starts.items()} == _wanted()
+    assert len(rows) == len(starts)
+
+
+def test_partitions_that_are_added_are_read(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lowwater.io.kafka.reader._LOOK_S", 0.0)
+    topic = model.topic(1)
+    model.produce(topic, {0: [_json(at=1, n=0)]})
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at")
+    found: list[int] = []
+    batches = source.batches(10, ())
+    added = False
+    for records in batches:
+        found += [row["n"] for row in records.rows()] if records.length else []
+        if found and not added:
+            model.add_partitions(topic, 2)
+            model.produce(topic, {1: [_json(at=2, n=1)]})
+            added = True
+        if len(found) == 2:
+            break
+    batches.close()  # type: ignore[attr-defined]
+    assert found == [0, 1]
+
+
+def test_a_topic_that_was_created_anew_is_refused(broker: Brokers, tmp_path: Path) -> None:
+    topic, end = _events(broker, 1, 20)
+    output = _counted(broker, topic, "never").write_jsonl(tmp_path / "out")
+    run = output.start(state=tmp_path / "state", commit_every="bundle")
+    while run.metrics.events < 20:
+        assert run.is_running
+    run.stop()
+    run.wait()
+    broker.recreate(topic)
+    broker.produce(topic, {0: [_json(at=1, user="x", amount=1)] * 30})
+    with pytest.raises(lw.DataError, match="created anew"):
+        _counted(broker, topic, end).write_jsonl(tmp_path / "out").run(state=tmp_path / "state")
+
+
+def test_a_topic_that_is_not_there_is_named(broker: Brokers) -> None:
+    with pytest.raises(lw.DataError, match=r"'nothing'.*Create the topic"):
+        _counted(broker, "nothing", "latest").collect()
+
+
+def test_an_offset_that_is_not_there_is_named(broker: Brokers) -> None:
+    topic, _ = _events(broker, 1, 20)
+    with pytest.raises(lw.DataError, match="no partition 4"):
+        _counted(broker, topic, {4: 1}).collect()
+
+
+def test_reading_begins_and_ends_where_it_is_told(broker: Brokers) -> None:
+    topic, _ = _events(broker, 2, 50)
+    stream = lw.read_kafka(
+        broker.servers, topic, time="at", start={0: 10, 1: 49}, end={0: 12, 1: 50}
+    )
+    rows = [element.value for element in stream.collect().elements()]
+    assert sorted((row["partition"], row["amount"]) for row in rows) == [(0, 10), (0, 11), (1, 49)]
+
+
+def test_times_of_messages_bound_what_is_read(model: ModelBroker) -> None:
+    topic = model.topic()
+    for number in range(6):
+        model.produce(topic, {0: [_json(at=number, n=number)]}, millis=1_700_000_000_000 + number)
+    stream = lw.read_kafka(
+        model.servers, topic, time="at",
+        start="2023-11-14T22:13:20.002Z", end="2023-11-14T22:13:20.004Z",
+    )  # fmt: skip
+    assert [element.value["n"] for element in stream.collect().elements()] == [2, 3]
+
+
+def test_keys_headers_and_timestamps_are_columns(broker: Brokers) -> None:
+    topic = broker.topic()
+    broker.produce(
+        topic, {0: [(b"ada", b'{"n": 1}')]}, millis=1_700_000_000_123, headers=[("trace", b"\x01")]
+    )
+    stream = lw.read_kafka(
+        broker.servers, topic, time="sent", key="who", headers="headers", timestamp="sent",
+        end={0: 1},
+    )  # fmt: skip
+    (element,) = stream.collect().elements()
+    assert element.value == {
+        "n": 1,
+        "who": "ada",
+        "headers": [("trace", b"\x01")],
+        "sent": element.value["sent"],
+    }
+    assert int(element.timestamp) == 1_700_000_000_123_000
+
+
+def test_messages_without_a_value_are_deletes_of_a_table(broker: Brokers) -> None:
+    topic = broker.topic()
+    values = [(b"a", b'{"n": 1}'), (b"b", b'{"n": 2}'), (b"a", None), (b"c", None)]
+    broker.produce(topic, {0: [*values, (b"b", b'{"n": 5}')]})
+    stream = lw.read_kafka(
+        broker.servers, topic, time="sent", key="id", timestamp="sent", tombstone="gone",
+        schema={"n": "int64"}, end={0: 5},
+    )  # fmt: skip
+    table = stream.table(key="id", deleted=lw.col("gone")).select("id", "n")
+    assert table.rows() == [{"id": "b", "n": 5}]
+
+
+def test_values_may_be_arrow_bytes_or_anything(broker: Brokers) -> None:
+    topic = broker.topic()
+    batch = pa.record_batch({"at": pa.array([1, 2]), "n": pa.array([10, 20])})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    broker.produce(topic, {0: [(None, sink.getvalue()), (None, b"junk")]})
+    read = lw.read_kafka(broker.servers, topic, time="at", value="arrow", end={0: 2}).collect()
+    assert [element.value["n"] for element in read.elements()] == [10, 20]
+    assert [(error.reason, error.where) for error in read.errors] == [
+        ("malformed_arrow", f"{topic}/0, offset 1")
+    ]
+    plain = lw.read_kafka(
+        broker.servers, topic, time="sent", timestamp="sent", value="bytes", end={0: 2}
+    ).collect()
+    assert [element.value["value"] for element in plain.elements()] == [sink.getvalue(), b"junk"]
+
+    def decoder(value: bytes) -> dict[str, Any]:
+        return {"at": 7, "size": len(value)} if value == b"junk" else json.loads(value)
+
+    own = lw.read_kafka(broker.servers, topic, time="at", value=decoder, end={0: 2}).collect()
+    assert [element.value["size"] for element in own.elements()] == [4]
+    assert [error.reason for error in own.errors] == ["undecodable"]
+
+
+def test_a_silent_partition_may_fall_idle(broker: Brokers) -> None:
+    topic = broker.topic(2)
+    broker.produce(topic, {0: [_json(at=row * MINUTE, user="a", amount=1) for row in range(30)]})
+    broker.produce(topic, {1: [_json(at=0, user="b", amount=1)]})
+    stream = lw.read_kafka(
+        broker.servers, topic, time="at", clock=lw.ArrivalClock("at"), end={0: 30, 1: 1},
+        watermark=lw.PerPartition(lw.Ascending(), idle_after="5m"),
+    )  # fmt: skip
+    windowed = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    starts = [int(pane.window.start) for pane in windowed.run(bundle_size=1)]
+    assert len(starts) == 31
+
+
+def test_brokers_that_cannot_be_reached_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.CRITICAL, "lowwater.io"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lowwater.io.kafka.reader.REQUEST_S", 0.3)
+        stream = lw.read_kafka("127.0.0.1:1", "orders", time="at", end="latest")
+        with pytest.raises(lw.DataError, match=r"could not be read.*reached"):
+            stream.collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"value": "xml"}, "does not say how values are encoded"),
+        ({"value": "bytes", "schema": {"a": "int64"}}, "schema"),
+        ({"start": "yesterday"}, "no place in a topic"),
+        ({"end": {0: -1}}, "no place in a topic"),
+        ({"tombstone": "gone"}, "tombstone="),
+        ({"group": ""}, "consumer group"),
+        ({"config": {"group.id": "x"}}, "group="),
+        ({"config": ["x"]}, "mapping"),
+        ({"key": "at", "timestamp": "at"}, "called 'at'"),
+        ({"schema": {"n": "number"}}, "schema"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(lw.InvalidArgument, match=message):
+        lw.read_kafka("localhost:9092", "orders", time="at", **options)
+
+
+def test_random_histories_equal_what_was_produced(broker: Brokers) -> None:
+    """Messages of any size in any partitions, read in bundles of any size, in stretches."""
+    for seed in range(4):
+        chance = random.Random(seed)
+        partitions = chance.randint(1, 4)
+        topic = broker.topic(partitions)
+        made: dict[int, list[Message]] = {}
+        for number in range(partitions):
+            count = chance.choice([0, 1, 5, 300])
+            made[number] = [
+                _json(at=row, n=row, pad="x" * chance.randint(0, 50)) for row in range(count)
+            ]
+        broker.produce(topic, made)
+        ends = tuple((number, len(each)) for number, each in made.items())
+        source = KafkaSource(broker.servers, topic, "json", MessageColumns(), "at", end=ends)
+        size = chance.choice([1, 3, 64, 1000])
+        found = list(_in_stretches(source, size, chance))
+        wanted = sorted(value or b"" for every in made.values() for _, value in every)
+        assert sorted(json.dumps(row).encode() for row in found) == wanted
+
+
+def _in_stretches(source: KafkaSource, size: int, chance: random.Random) -> Iterator[Any]:
+    position = None
+    while True:
+        batches = source.batches_from(position, size, ())
+        for records, after in batches:
+            position = after
+            if records.length:
+                yield from records.rows()
+                if chance.random() < 0.05:
+                    break
+        else:
+            return
+        batches.close()  # type: ignore[attr-defined]
+
+
+def test_what_retention_removed_unread_is_an_error(model: ModelBroker, tmp_path: Path) -> None:
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=row, user="a", amount=1) for row in range(40)]})
+    run = _counted(model, topic, {0: 20}).write_jsonl(tmp_path / "out")
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at", end=((0, 20),))
+    *_, (_, position) = source.batches_from(None, 10, ())
+    assert run.run(state=tmp_path / "state").events == 20
+    model.retain(topic, 0, 30)
+    later = KafkaSource(model.servers, topic, "json", MessageColumns(), "at")
+    with pytest.raises(lw.DataError, match="the messages 20 to 29 of partition 0"):
+        list(later.batches_from(position, 10, ()))
+
+
+def test_aborted_transactions_are_not_read_and_their_markers_are_passed(model: ModelBroker) -> None:
+    topic = model.topic()
+    with_name = {"transactional.id": "t"}
+    producer = ModelProducer(model, with_name)
+    producer.init_transactions(1.0)
+    for number in range(4):
+        producer.begin_transaction()
+        producer.produce_batch(topic, [{"value": _json(at=number, n=number)[1]}] * 3)
+        if number % 2:
+            producer.commit_transaction(1.0)
+        else:
+            model.end_transaction("t", committed=False)
+    stream = lw.read_kafka(model.servers, topic, time="at", end="latest")
+    assert [element.value["n"] for element in stream.collect().elements()] == [1, 1, 1, 3, 3, 3]
+
+
+def test_compaction_between_a_commit_and_a_restart_leaves_positions_as_they_are(
+    model: ModelBroker,
+) -> None:
+    topic = model.topic(2)
+    model.produce(topic, {n: [_json(at=row, n=row) for row in range(30)] for n in range(2)})
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at", end="latest")
+    steps = list(source.batches_from(None, 8, ()))
+    model.compact(topic, 0, set(range(30)) - {3, 29})
+    for (_, position), (records, after) in pairwise(steps):
+        if not records.length:
+            continue
+        found = source.batches_from(position, 8, ())
+        again, then = next(step for step in found if not step[0].is_rest)
+        assert then["at"] == after["at"]
+        assert all(row in records.rows() for row in (again.rows() if again.length else []))
+
+
+@examples(3.0)
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=3) | st.sampled_from([b"k", b"\xff"]),
+            st.none()
+            | st.binary(max_size=6)
+            | st.builds(
+                lambda at, n: json.dumps({"at": at, "n": n}).encode(),
+                st.integers(0, 9) | st.none(),
+                st.integers(0, 9) | st.text(max_size=2) | st.floats(allow_nan=False),
+            ),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_each_message_is_a_record_or_a_dead_letter(
+    pairs: list[Message], keeps_tombstones: bool
+) -> None:
+    columns = MessageColumns(
+        key="key", timestamp="at", tombstone="gone" if keeps_tombstones else None
+    )
+    decoder = MessageDecoder("t", "json", columns, "at", False, {}, (("n", pa.string()),))
+    messages = [Stored(("t", 0, number), pair, 1_000 + number) for number, pair in enumerate(pairs)]
+    records = decoder.records(messages)
+    letters = [error.where for error in records.unreadable]
+    assert len(set(letters)) == len(letters)
+    numbers = [] if records.row_numbers is None else records.row_numbers.tolist()
+    assert len(numbers) == records.length
+    assert {f"t/0, offset {number}" for number in numbers}.isdisjoint(letters)
+    assert len(numbers) + len(letters) == len(pairs)
+    rows = records.rows() if records.length else []
+    for number, row in zip(numbers, rows, strict=True):
+        key, value = pairs[number]
+        assert row["key"] == (None if key is None else key.decode())
+        assert (row.get("gone", False) is True) == (value is None)
+        if value is not None:
+            assert row["n"] == json.loads(value).get("n")
