@@ -11,11 +11,14 @@ from typing import NamedTuple, final
 import numpy as np
 
 from lowwater.errors import DataError
-from lowwater.io.postgres_changes import messages as _messages
 from lowwater.io.postgres_changes.messages import (
     BEGIN,
     COMMIT,
+    DELETE,
+    INSERT,
     RELATION,
+    TRUNCATE,
+    UPDATE,
     commit_end,
     lsn_text,
     relation_of,
@@ -26,6 +29,7 @@ from lowwater.time import Int64Array
 
 _KIND = itemgetter(0)
 _NEW_ROW = ord("N")
+_ROWS = (INSERT, UPDATE, DELETE)
 
 
 class Place(NamedTuple):
@@ -184,13 +188,9 @@ class TransactionCutter:
 
     def _weight(self, message: bytes) -> int:
         """Return how many changes of the table a message counts as."""
-        match message[0]:
-            case _messages.INSERT | _messages.DELETE:
-                return int(message[1:5] in self._relations)
-            case _messages.UPDATE:
-                if message[1:5] not in self._relations:
-                    return 0
-                return 1 if message[5] == _NEW_ROW else 2
-            case _messages.TRUNCATE:
-                return int(any(truncates(message, one) for one in self._relations))
-        return 0
+        kind = message[0]
+        if kind == TRUNCATE:
+            return int(any(truncates(message, one) for one in self._relations))
+        if kind not in _ROWS or message[1:5] not in self._relations:
+            return 0
+        return 2 if kind == UPDATE and message[5] != _NEW_ROW else 1

@@ -12,6 +12,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.graph.sources import Position
+from lowwater.engine.local import commit_policy
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError, LowwaterError, StateError
 from lowwater.io.postgres_changes.options import changes_of
@@ -201,6 +202,32 @@ def test_a_run_resumes_and_the_slot_follows_it(dsn: str, tmp_path: Path) -> None
     assert query(dsn, view.format("followed")) == query(dsn, view.format(table))
     followed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots"
     assert query(dsn, followed) == [(True,)]
+
+
+def test_the_slot_follows_a_quiet_table(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the server would keep what others write for as long as this table stays as it is."""
+    monkeypatch.setattr(commit_policy, "MOVED_S", 0.0)
+    with_table(dsn, "CREATE TABLE other (n int)")
+    writing = view_of(dsn).write_to(PostgresTable(dsn, "followed"))
+
+    written: list[str] = []
+
+    def write() -> None:
+        query(dsn, "INSERT INTO other SELECT * FROM generate_series(1, 1000)")
+        ((end,),) = query(dsn, "SELECT pg_current_wal_flush_lsn()::text")
+        written.append(end)
+
+    writes = stopping("before forgetting", 2, write)
+    with writes, stopping("before forgetting", 4), pytest.raises(Stopped):
+        writing.run(state=tmp_path, progress=False)
+    with stopping("after the write", 1), pytest.raises(Stopped):
+        writing.run(state=tmp_path, progress=False)  # which tells what the first one committed
+    follows = (
+        "SELECT confirmed_flush_lsn >= '{}' FROM pg_replication_slots WHERE slot_name = 'mine'"
+    )
+    assert query(dsn, follows.format(written[0])) == [(True,)]
 
 
 def test_a_run_without_a_state_leaves_no_slot(dsn: str) -> None:
