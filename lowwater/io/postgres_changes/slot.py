@@ -27,7 +27,12 @@ _CHANGES = """
 SELECT data FROM pg_logical_slot_get_binary_changes(
   %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
 """
-_FLUSHED = "SELECT (pg_current_wal_flush_lsn() - '0/0')::int8"
+_FLUSHED = """
+SELECT (pg_current_wal_flush_lsn() - '0/0')::int8,
+  pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+  AND (pg_current_wal_flush_lsn() - '0/0') % current_setting('wal_block_size')::int8 = 0
+"""
+_FLUSH = "SELECT pg_logical_emit_message(true, 'lowwater', '')"
 _REACHED = """
 SELECT (confirmed_flush_lsn - '0/0')::int8 FROM pg_replication_slots WHERE slot_name = %s
 """
@@ -135,6 +140,7 @@ class SlotReader:
         self._publication = publication
         with ExitStack() as undo:
             self.connection = undo.enter_context(session(dsn))
+            self.connection.execute("SET synchronous_commit = local")
             self.start = _confirmed(self.connection, slot)
             end = f"_{self.connection.info.backend_pid}"
             self._name = slot[: _LONGEST - len(end)] + end
@@ -149,8 +155,17 @@ class SlotReader:
             advance(self.connection, self._name, lsn)
 
     def flushed(self) -> int:
-        """Return how far the write-ahead log goes by now."""
-        return int(self.connection.execute(_FLUSHED).fetchone()[0])
+        """Return how far the write-ahead log is on disk by now.
+
+        The server's background writer flushes whole pages, so the log may end amid a record. Who
+        decodes it then waits for the rest, for up to 15 seconds if nobody commits. A transaction
+        of our own, which holds nothing that is published, has the rest flushed.
+        """
+        at, is_amid = self.connection.execute(_FLUSHED).fetchone()
+        if is_amid:
+            self.connection.execute(_FLUSH)
+            at, _ = self.connection.execute(_FLUSHED).fetchone()
+        return int(at)
 
     def reached(self) -> int:
         """Return how far it was read: the end of a record of the write-ahead log."""

@@ -219,8 +219,8 @@ def test_the_slot_follows_a_quiet_table(
         ((end,),) = query(dsn, "SELECT pg_current_wal_flush_lsn()::text")
         written.append(end)
 
-    writes = stopping("before forgetting", 2, write)
-    with writes, stopping("before forgetting", 4), pytest.raises(Stopped):
+    writes = stopping("before forgetting", 1, write)
+    with writes, stopping("before forgetting", 2), pytest.raises(Stopped):
         writing.run(state=tmp_path, progress=False)
     with stopping("after the write", 1), pytest.raises(Stopped):
         writing.run(state=tmp_path, progress=False)  # which tells what the first one committed
