@@ -115,6 +115,8 @@ def test_a_view_follows_its_table(dsn: str, seed: int) -> None:
                 view = applied(view, records)
             elif position is not None and position["rows"] is None:
                 assert records.rows() == skip.rows()
+            elif position is not None:  # other rows perhaps, but up to the same key
+                assert after["rows"] is None or after["rows"][0] == position["rows"][1]
             skip = None
             before, position = position, after
             if after["rows"] is None and after["at"][0] >= after["exact"] and not after["at"][1]:
@@ -228,6 +230,34 @@ def test_the_slot_follows_a_quiet_table(
         "SELECT confirmed_flush_lsn >= '{}' FROM pg_replication_slots WHERE slot_name = 'mine'"
     )
     assert query(dsn, follows.format(written[0])) == [(True,)]
+
+
+def test_killed_while_rows_are_read(dsn: str) -> None:
+    """The rows that are left are read as they are by then; with the changes they are right."""
+    with_table(dsn, "INSERT INTO t SELECT n, '', 0 FROM generate_series(1, 9) n")
+    source = source_of(dsn)
+    first: list[Any] = []
+    position: Position | None = None
+    for records, after in source.batches_from(None, 3, ()):
+        first, position = first + records.rows(), after
+        if first:
+            break
+    assert position is not None
+    assert [one["after"]["id"] for one in first] == [1, 2, 3]
+    assert position["rows"] == [["3", ""], ["6", ""]]
+    query(dsn, "UPDATE t SET n = 1 WHERE id IN (1, 5)", "DELETE FROM t WHERE id IN (2, 6, 9)")
+    ((end, at),) = query(dsn, "SELECT lsn::text, (lsn - '0/0')::int8 FROM pg_current_wal_lsn() lsn")
+    sizes, view = [], applied({}, Records.from_arrow(pa.RecordBatch.from_pylist(first)))
+    for records, after in source_of(dsn, end=end).batches_from(position, 3, ()):
+        assert after["exact"] >= at
+        sizes.append(len(records))
+        view = applied(view, records)
+    # The first batch ends with the key that was foretold. All changes come, to any row.
+    assert sizes[0] == 2
+    assert sorted((key[0], row["n"]) for key, row in view.items()) == [
+        (1, 1), (3, 0), (4, 0), (5, 1), (7, 0), (8, 0),
+    ]  # fmt: skip
+    assert sum(sizes) == 2 + 2 + 5
 
 
 def test_a_run_without_a_state_leaves_no_slot(dsn: str) -> None:
