@@ -181,7 +181,7 @@ class Reading:
         )  # fmt: skip
         fetching = _Fetching(self._asked, self._reader, self._size, self._at, self._next)
         if self._asked.end != "never":
-            end = self._reader.flushed() if self._asked.end == "latest" else self._asked.end
+            end = self._reader.written() if self._asked.end == "latest" else self._asked.end
             fetching.until(max(int(end), self._exact, *([self._next.lsn] if self._next else [])))
         decoder = MessageDecoder(self._table, keep_truncates=self._asked.keep_truncates)
         for place in [self._at] if self._at.within else []:
@@ -239,6 +239,7 @@ class _Fetching:
         ends = [*([at] if at.within else []), *([] if ahead is None else [ahead])]
         self._cutter = TransactionCutter(asked.table, size, at.lsn, ends)
         self._end: int | None = None
+        self._is_past = False
         self._blocks: Iterator[list[bytes]] | None = None
         self._fetched = self._flushed = self._seen = 0
         self._began = 0.0
@@ -276,7 +277,7 @@ class _Fetching:
     def fetch(self) -> None:
         """Fetch some messages, if there are any."""
         if self._blocks is None:
-            self._flushed = self._reader.flushed()
+            self._flushed = self._reader.flushed(self._end)
             if self._flushed == self._seen:
                 self.is_caught_up = True
                 return
@@ -302,7 +303,10 @@ class _Fetching:
         """Return the messages of transactions before the end."""
         if self._end is None:
             return block
+        if self._is_past:
+            return []
         for at, message in enumerate(block):
             if message[0] == BEGIN and begin_at(message) >= self._end:
+                self._is_past = True
                 return block[:at]
         return block

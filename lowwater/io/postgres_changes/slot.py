@@ -27,10 +27,9 @@ _CHANGES = """
 SELECT data FROM pg_logical_slot_get_binary_changes(
   %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
 """
-_FLUSHED = """
-SELECT (pg_current_wal_flush_lsn() - '0/0')::int8,
-  pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
-  AND (pg_current_wal_flush_lsn() - '0/0') % current_setting('wal_block_size')::int8 = 0
+_ENDS = """
+SELECT (pg_current_wal_flush_lsn() - '0/0')::int8, (pg_current_wal_insert_lsn() - '0/0')::int8,
+  current_setting('wal_block_size')::int8
 """
 _FLUSH = "SELECT pg_logical_emit_message(true, 'lowwater', '')"
 _REACHED = """
@@ -154,17 +153,24 @@ class SlotReader:
         if lsn > self.reached():
             advance(self.connection, self._name, lsn)
 
-    def flushed(self) -> int:
-        """Return how far the write-ahead log is on disk by now.
+    def written(self) -> int:
+        """Return how far the write-ahead log goes by now."""
+        return int(self.connection.execute(_ENDS).fetchone()[1])
+
+    def flushed(self, until: int | None) -> int:
+        """Return how far the write-ahead log is on disk by now, and so can be decoded.
 
         The server's background writer flushes whole pages, so the log may end amid a record. Who
         decodes it then waits for the rest, for up to 15 seconds if nobody commits. A transaction
         of our own, which holds nothing that is published, has the rest flushed.
+
+        Args:
+            until: How far it should be, if so much is written.
         """
-        at, is_amid = self.connection.execute(_FLUSHED).fetchone()
-        if is_amid:
+        at, written, page = self.connection.execute(_ENDS).fetchone()
+        if at < written and (at % page == 0 or (until is not None and at < until <= written)):
             self.connection.execute(_FLUSH)
-            at, _ = self.connection.execute(_FLUSHED).fetchone()
+            at, _, _ = self.connection.execute(_ENDS).fetchone()
         return int(at)
 
     def reached(self) -> int:

@@ -30,6 +30,7 @@ from lowwater.time import Int64Array
 _KIND = itemgetter(0)
 _NEW_ROW = ord("N")
 _ROWS = (INSERT, UPDATE, DELETE)
+_ENDS = (BEGIN, COMMIT)
 
 
 class Place(NamedTuple):
@@ -91,16 +92,21 @@ class TransactionCutter:
         return self.at
 
     def feed(self, messages: Sequence[bytes]) -> None:
-        """Take the next messages."""
+        """Take the next messages; those about other tables are dropped."""
+        kept: list[bytes] = []
         for message in messages:
-            kind = message[0]
+            kind, weight = message[0], self._weight(message)
             if kind == RELATION:
                 relation = relation_of(message)
-                if self._table.is_of(relation.schema, relation.name):
-                    self._relations.add(message[1:5])
-        self._messages += messages
-        self._kinds += bytes(map(_KIND, messages))
-        self._weights += map(self._weight, messages)
+                if not self._table.is_of(relation.schema, relation.name):
+                    continue
+                self._relations.add(message[1:5])
+            elif not weight and kind not in _ENDS:
+                continue
+            kept.append(message)
+            self._weights.append(weight)
+        self._messages += kept
+        self._kinds += bytes(map(_KIND, kept))
 
     def parts(self, *, final: bool) -> list[Part]:
         """Return the parts that are complete.

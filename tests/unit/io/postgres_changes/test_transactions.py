@@ -75,6 +75,7 @@ def test_parts(data: st.DataObject, size: int) -> None:
     place = Place(START, 0)
     for part in parts:
         assert part.messages[0][:1] == b"B"
+        assert all(weight(one) or one[:1] in (b"B", b"C", b"R") for one in part.messages)
         weights = [one for one in map(weight, part.messages) if one]
         assert sum(weights) <= size or len(weights) == 1
         if part.messages[-1][0] == COMMIT:
