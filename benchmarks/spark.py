@@ -49,6 +49,21 @@ def _speed(args: argparse.Namespace) -> None:
         beside.speed(case)
 
 
+def _joins(args: argparse.Namespace) -> None:
+    beside = _beside(args, [{}, {"operator": "mapInArrow"}])
+    beside.heading()
+    cases: Sequence[Sizes] = spark_beside.JOINS
+    if args.windows or args.rows or args.keys:
+        chosen = itertools.product(
+            args.windows or ("inner join", "left join"),
+            args.rows or [20_000],
+            args.keys or [10_000],
+        )
+        cases = [Sizes(*each) for each in chosen]
+    for case in cases:
+        beside.speed(case)
+
+
 def _growth(args: argparse.Namespace) -> None:
     beside = _beside(args, _STATES)
     beside.heading()
@@ -83,6 +98,7 @@ def _alternatives(args: argparse.Namespace) -> None:
 
 _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": _speed,
+    "joins": _joins,
     "growth": _growth,
     "touch": _touch,
     "workers": _workers,
@@ -150,7 +166,9 @@ def _parser() -> argparse.ArgumentParser:
         help="what this library runs with, each a JSON object: options of to_spark, and settings "
         "of Spark, whose names begin with spark.",
     )
-    parser.add_argument("--windows", nargs="+", choices=["fixed", "sessions"])
+    parser.add_argument(
+        "--windows", nargs="+", choices=["fixed", "sessions", "inner join", "left join"]
+    )
     numbers("--rows", help="of a batch, for speed and cores")
     numbers("--keys", help="for speed")
     numbers("--open", help="windows, for growth, touch, workers, memory")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from benchmarks.spark_events import batches_folder, growing_folder
+from benchmarks.spark_events import batches_folder, growing_folder, joining_folder
 from benchmarks.spark_runs import (
     PROVIDERS,
     Plan,
@@ -33,6 +33,8 @@ _WANTED = {
     ("fixed", 1_000_000, 10_000): 1.7,
     ("fixed", 20_000, 10_000): 0.8,
     ("sessions", 250_000, 10_000): 2.0,
+    ("inner join", 250_000, 10_000): 1.0,
+    ("left join", 250_000, 10_000): 1.0,
 }
 _WANTED_COLD, _WANTED_GROWTH = 0.8, 1.0
 
@@ -43,8 +45,8 @@ class Sizes:
     """What to measure.
 
     Args:
-        windows: ``"fixed"`` or ``"sessions"``.
-        rows: Of a batch.
+        windows: ``"fixed"`` or ``"sessions"``; ``"inner join"`` or ``"left join"``.
+        rows: Of a batch; in joins of each side of it.
         keys: From which each row has one at random.
     """
 
@@ -59,6 +61,11 @@ CASES = (
     Sizes("fixed", 1_000_000, 10_000),
     Sizes("fixed", 250_000, 1_000_000),
     Sizes("sessions", 250_000, 10_000),
+)
+JOINS = (
+    Sizes("inner join", 20_000, 10_000),
+    Sizes("inner join", 250_000, 10_000),
+    Sizes("left join", 250_000, 10_000),
 )
 
 
@@ -83,7 +90,8 @@ class Beside:
 
     def speed(self, case: Sizes) -> None:
         """Print the lines of a case: its first batches, and those when all is warm."""
-        folder = batches_folder(case.rows, case.keys, self.plan.batches, self.plan.data)
+        make = joining_folder if case.windows.endswith("join") else batches_folder
+        folder = make(case.rows, case.keys, self.plan.batches, self.plan.data)
         rounds = self._rounds(case.windows, folder, self.plan.most_seconds)
         first = f"{case.windows} | {case.rows:,} | {case.keys:,} | few"
         cold = min(COLD, self.plan.batches)

@@ -52,7 +52,7 @@ def run(
 
     Args:
         name: Which of :data:`~benchmarks.spark_queries.QUERIES`.
-        folder: The files.
+        folder: The files; or folders of them, ``left`` and ``right``, for a join.
         settings: Options of ``to_spark``; and of Spark, whose names begin with ``spark.``.
         most_seconds: About how long, if a few batches are done by then.
         before: Files that the query runs over first, in a run that does not count.
@@ -106,11 +106,12 @@ def streamed(
 ) -> tuple[str, list[dict[str, Any]]]:
     """Run a query; return its id, and the progress reports of the batches that had records."""
     reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
-    events = reader.parquet(str(folder))
+    sides = [folder / side for side in ("left", "right") if (folder / side).is_dir()]
+    events = [reader.parquet(str(each)) for each in sides or [folder]]
     # Where state lies whose place is not said.
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(scratch / "checkpoints"))
     query = (
-        QUERIES[name](events, **options)
+        QUERIES[name](*events, **options)
         .writeStream.format("noop")
         .outputMode("append")
         .option("checkpointLocation", str(scratch / "checkpoint"))

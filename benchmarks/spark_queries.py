@@ -134,6 +134,25 @@ def spark_growing(events: DataFrame) -> DataFrame:
     return by.agg(F.sum("value").alias("total"))
 
 
+def spark_join(how: str, left: DataFrame, right: DataFrame) -> DataFrame:
+    """Spark's own join of two streams, by key and time."""
+    one, other = left.withWatermark("t", _DELAY).alias("l"), right.withWatermark("t", _DELAY)
+    near = "l.key = r.key AND r.t BETWEEN l.t AND l.t + INTERVAL 5 SECONDS"
+    joined = one.join(other.alias("r"), F.expr(near), how)
+    return joined.selectExpr("l.key", "l.t", "l.value", "r.t AS t_right", "r.value AS value_right")
+
+
+def lowwater_join(how: Any, left: DataFrame, right: DataFrame, **options: Any) -> DataFrame:
+    """This library's."""
+    one, other = (
+        lw.from_spark(events, time="t", watermark="10s").select("key", "t", "value")
+        for events in (left, right)
+    )
+    joined = one.join(other, on="key", within="5s", how=how)
+    made: DataFrame = joined.to_spark(left.sparkSession, **options)
+    return made
+
+
 def lowwater(name: str, events: DataFrame, **options: Any) -> DataFrame:
     """One of this library's pipelines."""
     timed = PIPELINES[name]
@@ -150,4 +169,7 @@ QUERIES: dict[str, Callable[..., DataFrame]] = {
     "per-key": per_key,
     "transform-with-state": transform_with_state,
     **{f"lowwater-{name}": partial(lowwater, name) for name in PIPELINES},
+    **{f"spark-{how} join": partial(spark_join, how) for how in ("inner", "left")},
+    **{f"lowwater-{how} join": partial(lowwater_join, how) for how in ("inner", "left")},
 }
+"""All by name; joins take two DataFrames."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, final
 
 from benchmarks.events import events_file
-from benchmarks.peers.job import WINDOWS, right_answer
+from benchmarks.peers.job import JOBS, right_answer
 from benchmarks.peers.one import PEERS, SEEN, WARMED, counted
 
 _ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds, each peer once in each")
-    parser.add_argument("--windows", nargs="+", choices=WINDOWS, default=WINDOWS)
+    parser.add_argument("--windows", nargs="+", choices=JOBS, default=JOBS)
     parser.add_argument("--only", nargs="+", choices=PEERS, default=PEERS, help="these peers")
     parser.add_argument("--events", type=int, help="events for all, not each peer's own number")
     parser.add_argument("--python", nargs="+", default=[], help="PEER=INTERPRETER")
@@ -114,6 +114,8 @@ def _run(
     found = json.loads(done.stdout.splitlines()[-1])
     if "absent" in found:
         raise _LeftOut(f"{found['absent']} is not installed")
+    if "lacks" in found:
+        raise _LeftOut(f"it has not {found['lacks']}")
     right = [asdict(_right_answer(file, windows, **SEEN.get(peer, {}))) for file in files]
     if found["answers"] != right:
         raise _LeftOut(f"wrong: {found['answers']}, not {right}")

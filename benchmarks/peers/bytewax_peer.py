@@ -19,7 +19,7 @@ from bytewax.operators import windowing as win
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import run_main
 
-from benchmarks.peers.job import DELAY_S, Timed, answer_of
+from benchmarks.peers.job import DELAY_S, JOIN, WITHIN_S, Timed, answer_of
 from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "bytewax"
@@ -29,7 +29,18 @@ _ORIGIN = dt.datetime(2023, 1, 1, tzinfo=dt.UTC)
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window."""
+    """Sum per key and window, or join."""
+    sums: list[int] = []
+    flow = Dataflow("sums")
+    events = op.input("events", flow, _Source(path))
+    made = _joined(events) if windows == JOIN else _summed(events, windows)
+    op.output("sums", made, _Sink(sums))
+    with Stopwatch() as watch:
+        run_main(flow)
+    return Timed(answer_of(sums), watch.seconds, watch.cpu)
+
+
+def _summed(events: Any, windows: str) -> Any:
     kinds = {
         "fixed": win.TumblingWindower(length=dt.timedelta(minutes=1), align_to=_ORIGIN),
         "sessions": win.SessionWindower(gap=dt.timedelta(seconds=30)),
@@ -40,9 +51,6 @@ def run(path: Path, windows: str) -> Timed:
         now_getter=lambda: _STILL,
         to_system_utc=lambda _: None,
     )
-    sums: list[int] = []
-    flow = Dataflow("sums")
-    events = op.input("events", flow, _Source(path))
     summed = win.fold_window(
         "sum",
         events,
@@ -53,10 +61,35 @@ def run(path: Path, windows: str) -> Timed:
         merger=lambda one, other: one + other,
         ordered=False,
     )
-    op.output("sums", summed.down, _Sink(sums))
-    with Stopwatch() as watch:
-        run_main(flow)
-    return Timed(answer_of(sums), watch.seconds, watch.cpu)
+    return op.map("totals", summed.down, lambda one: one[1][1])
+
+
+def _joined(events: Any) -> Any:
+    pairs = op.stateful_flat_map("pairs", events, _pairs)
+    return op.map("totals", pairs, lambda one: one[1])
+
+
+_Side = list[tuple[dt.datetime, int]]
+_WITHIN = dt.timedelta(seconds=WITHIN_S)
+_KEPT = dt.timedelta(seconds=DELAY_S + WITHIN_S)
+
+
+def _pairs(
+    state: tuple[_Side, _Side] | None, event: tuple[dt.datetime, int]
+) -> tuple[tuple[_Side, _Side], list[int]]:
+    """Join an event of a key with those before it: Bytewax has no join by interval."""
+    even, odd = state or ([], [])
+    at, value = event
+    if value % 2:
+        odd.append(event)
+        found = [other * 1_000 + value for time, other in even if time <= at <= time + _WITHIN]
+    else:
+        even.append(event)
+        found = [value * 1_000 + other for time, other in odd if at <= time <= at + _WITHIN]
+    # What is kept is judged by the newest event of the key, as its windows do.
+    newest = max(at, even[-1][0] if even else at, odd[-1][0] if odd else at)
+    even, odd = ([one for one in side if one[0] >= newest - _KEPT] for side in (even, odd))
+    return (even, odd), found
 
 
 class _Events(StatelessSourcePartition[Any]):
@@ -88,7 +121,7 @@ class _Sums(StatelessSinkPartition[Any]):
         self._sums = sums
 
     def write_batch(self, items: list[Any]) -> None:
-        self._sums.extend(total for _, (_, total) in items)
+        self._sums.extend(items)
 
 
 class _Sink(DynamicSink[Any]):

@@ -13,13 +13,18 @@ from pathlib import Path
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 from benchmarks.peers.csv_file import csv_file
-from benchmarks.peers.job import DELAY_S, Answer, Timed
+from benchmarks.peers.job import DELAY_S, JOIN, WITHIN_S, Answer, Timed
 from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "apache-flink"
 _SUMS = """
     SELECT window_end, SUM(`value`) AS total FROM {windows}
     GROUP BY `key`, window_start, window_end
+"""
+_PAIRS = f"""
+    SELECT e.`value` * 1000 + o.`value` AS total FROM events e JOIN events o ON e.`key` = o.`key`
+    AND o.`at` BETWEEN e.`at` AND e.`at` + INTERVAL '{WITHIN_S}' SECOND
+    WHERE MOD(e.`value`, 2) = 0 AND MOD(o.`value`, 2) = 1
 """
 _WINDOWS = {
     "fixed": "TABLE(TUMBLE(TABLE events, DESCRIPTOR(`at`), INTERVAL '1' MINUTE))",
@@ -29,9 +34,9 @@ _WINDOWS = {
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window."""
+    """Sum per key and window, or join."""
     source = csv_file(path, unit="ms", header=False)
-    sums = _SUMS.format(windows=_WINDOWS[windows])
+    sums = _PAIRS if windows == JOIN else _SUMS.format(windows=_WINDOWS[windows])
     tables = _tables(source)
     answer = f"SELECT COUNT(*), SUM(total), SUM(total * total) FROM ({sums})"
     with Stopwatch() as watch:

@@ -1,4 +1,4 @@
-"""The job that every peer does, and its answer. Needs numpy and pyarrow, nothing else."""
+"""The jobs that peers do, and their answers. Needs numpy and pyarrow, nothing else."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ DELAY_S = 10
 # Events handed over at a time, where a peer lets its user choose.
 BATCH = 50_000
 WINDOWS = ("fixed", "sessions")
+JOIN = "join"
+"""Events of even value with those of odd value that have their key, and come within five seconds.
+
+A pair counts as ``1_000 * even + odd``. Both ends of the interval belong to it.
+"""
+JOBS = (*WINDOWS, JOIN)
+WITHIN_S = 5
 
 
 @final
@@ -24,6 +31,7 @@ class Answer:
     """What is compared: windows, the sum of their sums, and the sum of the squares of these.
 
     The squares differ when a value is counted in the wrong window, which the plain sum cannot see.
+    Of the join, pairs stand for windows.
     """
 
     windows: int
@@ -44,7 +52,7 @@ class Timed:
     cpu: float
 
 
-# What a peer's module offers as `run`: the Parquet file and one of WINDOWS, to a Timed.
+# What a peer's module offers as `run`: the Parquet file and one of JOBS, to a Timed.
 Run = Callable[[Path, str], Timed]
 
 
@@ -59,7 +67,7 @@ def right_answer(path: Path, windows: str, *, unit_us: int = 1, touching: bool =
 
     Args:
         path: The events, see ``benchmarks/events.py``.
-        windows: One of ``WINDOWS``.
+        windows: One of ``JOBS``.
         unit_us: What instants are cut to: some peers keep milliseconds.
         touching: Whether sessions that only touch are one. To the microsecond these events hold
             none that touch, so that it matters only together with a coarser unit.
@@ -69,6 +77,8 @@ def right_answer(path: Path, windows: str, *, unit_us: int = 1, touching: bool =
     at = table["at"].cast("int64").to_numpy()
     values = table["value"].to_numpy()
     at = at // unit_us * unit_us
+    if windows == JOIN:
+        return _joined(at, keys, values)
     if windows == "fixed":
         minutes = at // MINUTE_US
         order = np.lexsort((minutes, keys))
@@ -78,3 +88,18 @@ def right_answer(path: Path, windows: str, *, unit_us: int = 1, touching: bool =
         new = (np.diff(keys[order]) != 0) | (np.diff(at[order]) >= GAP_US + touching)
     starts = np.flatnonzero(np.concatenate(([True], new)))
     return answer_of(np.add.reduceat(values[order], starts))
+
+
+def _joined(at: Any, keys: Any, values: Any) -> Answer:
+    """Join everything at once: sort one side by key and time, and search for the other."""
+    even, odd = (np.flatnonzero(values % 2 == rest) for rest in (0, 1))
+    span = int(at.max() - at.min()) + 2 * WITHIN_S * 1_000_000
+    places = keys * span + (at - at.min())
+    odd = odd[np.argsort(places[odd], kind="stable")]
+    low = np.searchsorted(places[odd], places[even])
+    high = np.searchsorted(places[odd], places[even] + WITHIN_S * 1_000_000, side="right")
+    count = high - low
+    begins = np.cumsum(count) - count
+    of_even = np.repeat(np.arange(len(even)), count)
+    of_odd = np.arange(len(of_even)) - begins[of_even] + low[of_even]
+    return answer_of(values[even[of_even]] * 1_000 + values[odd[of_odd]])

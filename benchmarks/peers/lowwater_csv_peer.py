@@ -7,13 +7,13 @@ from pathlib import Path
 import lowwater as lw
 from benchmarks.peers.csv_file import csv_file
 from benchmarks.peers.job import Timed
-from benchmarks.peers.lowwater_peer import WATERMARK, summed
+from benchmarks.peers.lowwater_peer import WATERMARK, timed
 
 DISTRIBUTION = "lowwater"
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window."""
+    """Sum per key and window, or join."""
     source = csv_file(path, unit="us", header=True)
     types = {"at": "int64", "key": "string", "value": "int64"}
-    return summed(lw.read_csv(str(source), time="at", types=types, watermark=WATERMARK), windows)
+    return timed(lw.read_csv(str(source), time="at", types=types, watermark=WATERMARK), windows)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import lowwater as lw
-from benchmarks.peers.job import BATCH, DELAY_S, Timed, answer_of
+from benchmarks.peers.job import BATCH, DELAY_S, JOIN, WITHIN_S, Timed, answer_of
 from benchmarks.peers.stopwatch import Stopwatch
 from lowwater.windows import WindowFunction
 
@@ -16,12 +16,14 @@ WATERMARK = lw.BoundedDisorder(f"{DELAY_S}s")
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window."""
-    return summed(lw.read_parquet(str(path), time="at", watermark=WATERMARK), windows)
+    """Sum per key and window, or join."""
+    return timed(lw.read_parquet(str(path), time="at", watermark=WATERMARK), windows)
 
 
-def summed(events: lw.Stream, windows: str) -> Timed:
+def timed(events: lw.Stream, windows: str) -> Timed:
     """Run the job over any source."""
+    if windows == JOIN:
+        return _joined(events)
     kinds: dict[str, WindowFunction] = {
         "fixed": lw.FixedWindows("1m"),
         "sessions": lw.Sessions("30s"),
@@ -30,3 +32,14 @@ def summed(events: lw.Stream, windows: str) -> Timed:
     with Stopwatch() as watch:
         totals = [batch.values["total"].data for batch in panes.run_batches(bundle_size=BATCH)]
     return Timed(answer_of(np.concatenate(totals)), watch.seconds, watch.cpu)
+
+
+def _joined(events: lw.Stream) -> Timed:
+    even, odd = (events.filter(lw.col("value") % 2 == rest) for rest in (0, 1))
+    pairs = even.join(odd, on="key", within=f"{WITHIN_S}s")
+    with Stopwatch() as watch:
+        found = [
+            batch.values["value"].data * 1_000 + batch.values["value_right"].data
+            for batch in pairs.run_batches(bundle_size=BATCH)
+        ]
+    return Timed(answer_of(np.concatenate(found)), watch.seconds, watch.cpu)

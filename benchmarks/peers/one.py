@@ -1,6 +1,6 @@
-"""Run one peer in this process: ``python -m benchmarks.peers.one PEER WINDOWS WARM FILE``.
+"""Run one peer in this process: ``python -m benchmarks.peers.one PEER JOB WARM FILE``.
 
-Prints one JSON object as its last line: what is absent, or what two runs came to. The first run
+Prints one JSON object as its last line: what is lacking, or what two runs came to. The first run
 is not timed: it loads what is loaded late, and lets virtual machines compile.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
-from benchmarks.peers.job import WINDOWS, Run
+from benchmarks.peers.job import JOBS, JOIN, Run
 
 _COUNTED = {
     "lowwater": 2_000_000,
@@ -37,6 +37,10 @@ SEEN: dict[str, dict[str, int]] = {
 }
 
 
+# Those that have a join by interval, or a place to write one.
+JOINING = ("lowwater", "lowwater_csv", "flink", "spark", "pathway", "bytewax")
+
+
 def counted(peer: str, windows: str) -> int:
     """Return the events of the run that is timed: fewer where more would take minutes."""
     return 200_000 if (peer, windows) == ("pathway", "sessions") else _COUNTED[peer]
@@ -46,10 +50,13 @@ def main() -> None:
     """Run the peer that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers.one", description=__doc__)
     parser.add_argument("peer", choices=PEERS)
-    parser.add_argument("windows", choices=WINDOWS)
+    parser.add_argument("windows", choices=JOBS)
     parser.add_argument("warm", type=Path, help="the file of the first run")
     parser.add_argument("file", type=Path)
     args = parser.parse_args()
+    if args.windows == JOIN and args.peer not in JOINING:
+        _say({"lacks": "a join of streams by interval"})
+        return
     try:
         module = importlib.import_module(f"benchmarks.peers.{args.peer}_peer")
     except ModuleNotFoundError as error:

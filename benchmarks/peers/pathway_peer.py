@@ -14,7 +14,7 @@ from typing import Any
 import pathway as pw
 
 from benchmarks.peers.csv_file import csv_file
-from benchmarks.peers.job import DELAY_S, GAP_US, MINUTE_US, Answer, Timed
+from benchmarks.peers.job import DELAY_S, GAP_US, JOIN, MINUTE_US, WITHIN_S, Answer, Timed
 from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "pathway"
@@ -27,20 +27,12 @@ class _Event(pw.Schema):
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window."""
-    kinds = {
-        "fixed": pw.temporal.tumbling(duration=MINUTE_US),
-        "sessions": pw.temporal.session(max_gap=GAP_US),
-    }
+    """Sum per key and window, or join."""
     pw.internals.parse_graph.G.clear()
     events = pw.io.csv.read(
         str(csv_file(path, unit="us", header=True)), schema=_Event, mode="static"
     )
-    once = pw.temporal.exactly_once_behavior(shift=DELAY_S * 1_000_000)
-    behavior = once if windows == "fixed" else None
-    sums = events.windowby(
-        events.at, window=kinds[windows], instance=events.key, behavior=behavior
-    ).reduce(total=pw.reducers.sum(pw.this.value))
+    sums = _joined(events) if windows == JOIN else _summed(events, windows)
     answers = sums.reduce(
         windows=pw.reducers.count(),
         total=pw.reducers.sum(pw.this.total),
@@ -56,3 +48,21 @@ def run(path: Path, windows: str) -> Timed:
     with Stopwatch() as watch:
         pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     return Timed(last[0], watch.seconds, watch.cpu)
+
+
+def _summed(events: Any, windows: str) -> Any:
+    kinds = {
+        "fixed": pw.temporal.tumbling(duration=MINUTE_US),
+        "sessions": pw.temporal.session(max_gap=GAP_US),
+    }
+    once = pw.temporal.exactly_once_behavior(shift=DELAY_S * 1_000_000)
+    behavior = once if windows == "fixed" else None
+    by = events.windowby(events.at, window=kinds[windows], instance=events.key, behavior=behavior)
+    return by.reduce(total=pw.reducers.sum(pw.this.value))
+
+
+def _joined(events: Any) -> Any:
+    even, odd = (events.filter(events.value % 2 == rest) for rest in (0, 1))
+    near = pw.temporal.interval(0, WITHIN_S * 1_000_000)
+    pairs = even.interval_join(odd, even.at, odd.at, near, even.key == odd.key)
+    return pairs.select(total=even.value * 1_000 + odd.value)

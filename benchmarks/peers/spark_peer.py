@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation calls it
 
-from benchmarks.peers.job import DELAY_S, Answer, Timed
+from benchmarks.peers.job import DELAY_S, JOIN, WITHIN_S, Answer, Timed
 from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "pyspark"
@@ -39,26 +39,19 @@ _CONFIGURATION = {
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window."""
+    """Sum per key and window, or join."""
     with _session() as spark:
         return _query(spark, _batches(path), windows)
 
 
 def _query(spark: SparkSession, folder: Path, windows: str) -> Timed:
-    kinds = {
-        "fixed": F.window("at", "1 minute"),
-        "sessions": F.session_window("at", "30 seconds"),
-    }
     events = (
         spark.readStream.schema("at timestamp, key string, value long")
         .option("maxFilesPerTrigger", 1)
         .parquet(str(folder))
+        .withWatermark("at", f"{DELAY_S} seconds")
     )
-    sums = (
-        events.withWatermark("at", f"{DELAY_S} seconds")
-        .groupBy(kinds[windows], "key")
-        .agg(F.sum("value").alias("total"))
-    )
+    sums = _joined(events) if windows == JOIN else _summed(events, windows)
     with tempfile.TemporaryDirectory(dir=folder.parent) as checkpoint:
         with Stopwatch() as watch:
             query = (
@@ -73,6 +66,22 @@ def _query(spark: SparkSession, folder: Path, windows: str) -> Timed:
         seen: list[Any] = [progress.observedMetrics["sums"] for progress in query.recentProgress]
     answer = Answer(*(sum(row[name] or 0 for row in seen) for name in ("n", "total", "squares")))
     return Timed(answer, watch.seconds, watch.cpu)
+
+
+def _summed(events: DataFrame, windows: str) -> DataFrame:
+    kinds = {
+        "fixed": F.window("at", "1 minute"),
+        "sessions": F.session_window("at", "30 seconds"),
+    }
+    return events.groupBy(kinds[windows], "key").agg(F.sum("value").alias("total"))
+
+
+def _joined(events: DataFrame) -> DataFrame:
+    even, odd = (
+        events.where(f"value % 2 = {rest}").alias(name) for rest, name in ((0, "e"), (1, "o"))
+    )
+    near = f"e.key = o.key AND o.at BETWEEN e.at AND e.at + INTERVAL {WITHIN_S} SECONDS"
+    return even.join(odd, F.expr(near)).selectExpr("e.value * 1000 + o.value AS total")
 
 
 def _observed(sums: DataFrame) -> DataFrame:

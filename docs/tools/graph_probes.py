@@ -36,6 +36,9 @@ def graph_probes() -> Iterator[Probe]:
         ),
         "several branches of a source": _branches,
         "a diamond": _diamond,
+        "steps behind the last stage": lambda: (
+            _retracting(begun()).with_columns(twice=lw.col("n") * 2).filter(lw.col("twice") > 4)
+        ),
         "a process behind a stage": lambda: (
             counted(begun()).with_columns(value=lw.col("n")).key_by("key").process(own.LastValue())
         ),

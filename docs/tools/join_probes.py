@@ -22,6 +22,12 @@ def join_probes() -> Iterator[Probe]:
     for how in HOWS:
         yield Probe("Joins", f'join(how="{how}")', _anywhere(partial(_joined, how)))
     graphs: Mapping[str, Callable[[], Any]] = {
+        'join(within=Sessions(...), how="outer")': lambda: _even().join(
+            _odd(), on="key", within=lw.Sessions("20s"), how="outer"
+        ),
+        'join(within=SlidingWindows(...), how="anti")': lambda: _even().join(
+            _odd(), on="key", within=lw.SlidingWindows("1m", "30s"), how="anti"
+        ),
         "join_as_of": lambda: _even().join_as_of(_odd(), on="key"),
         "join_as_of(order, tolerance)": lambda: _even().join_as_of(
             _odd(), on="key", order="value", tolerance="30s", how="inner"
@@ -30,6 +36,11 @@ def join_probes() -> Iterator[Probe]:
             _odd(), on="key", late_versions="correct"
         ),
         "a join of panes": lambda: _counts().join(_odd(), on="key", within="2m", how="left"),
+        "deduplicate before a join": lambda: (
+            _even()
+            .deduplicate(id="value", within="1m")
+            .join(_odd(), on="key", within=WITHIN, how="left")
+        ),
         "a stage behind a join": lambda: (
             _joined("left").key_by("key").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
         ),
@@ -37,6 +48,7 @@ def join_probes() -> Iterator[Probe]:
     for name, make in graphs.items():
         yield Probe("Joins", name, _anywhere(make))
     yield Probe("Joins", "join, in micro-batches", _in_batches, ONE_FILE)
+    yield Probe("Joins", "join within windows, in micro-batches", _windows_in_batches, ONE_FILE)
     yield Probe("Joins", "join_as_of, in micro-batches", _as_of_in_batches, ONE_FILE)
 
 
@@ -65,6 +77,18 @@ def _counts() -> lw.Stream:
 def _in_batches(folder: Path) -> lw.JoinedStream:
     left, right = _sides(folder)
     return left.join(right, on="key", within=WITHIN, how="left", allowed_lateness="10m")
+
+
+def _windows_in_batches(folder: Path) -> lw.JoinedStream:
+    left, right = _sides(folder)
+    return left.join(
+        right,
+        on="key",
+        within=lw.Sessions("20s"),
+        how="left",
+        accumulation="retracting",
+        allowed_lateness="10m",
+    )
 
 
 def _as_of_in_batches(folder: Path) -> lw.JoinedStream:

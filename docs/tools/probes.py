@@ -19,6 +19,7 @@ from docs.tools.graph_probes import graph_probes, process_probes
 from docs.tools.join_probes import join_probes
 from docs.tools.probe import Probe
 from docs.tools.records import ONE_FILE, SECOND, TABLE, begun, counted, in_files
+from docs.tools.table_probes import table_probes
 from lowwater.io import Log
 
 
@@ -201,9 +202,8 @@ def probes() -> Iterator[Probe]:
     for name, make in steps.items():
         yield Probe("Steps", name, _made_by(make), {"types": STEP_TYPES.get(name, {})})
 
-    yield from graph_probes()
-    yield from process_probes()
-    yield from join_probes()
+    for of_stages in (graph_probes, process_probes, join_probes, table_probes):
+        yield from of_stages()
 
     for name, estimator in ESTIMATORS.items():
         yield Probe("Watermarks", name, guessed(estimator), ONE_FILE)

@@ -6,7 +6,7 @@ shape. A *style* is a name that shapes carry; painters look it up here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
@@ -90,6 +90,13 @@ STYLES: Mapping[str, Style] = {
     "retract-text": Style("retract", bold=True),
     "bracket": Style(None, "ink", 1.2),
     "merged": Style(None, "quiet", 1.2),
+    "pair": Style(None, "ontime", 1.8),
+    "erased": Style(None, "paper", 4),
+    "alone": Style(None, "late", 1.6, (2, 3)),
+    "alone-shape": Style("paper", "late", 2),
+    "retracted-sign": Style(None, "retract", 2),
+    "frontier": Style(None, "open", 1.6, (6, 4)),
+    "side-watermark": Style(None, "mark", 1.5, (2, 3)),
     "kept": Style("paper", "ink", 1.3),
     "kept-dot": Style("ink"),
     "dropped": Style("dropped", "dropped", 1.5),
@@ -102,21 +109,34 @@ STYLES: Mapping[str, Style] = {
     "dense": Style("dense"),
     "cover": Style("paper", "quiet", 1, (4, 3)),
     "stage": Style("ontime", "ontime", 1.4, (), 0.12),
+    "table": Style("early", "early", 1.4, (), 0.16),
+    "lid": Style(None, "early", 1.4),
     "source": Style("mark", "mark", 1.4, (), 0.12),
     "arrow": Style(None, "quiet", 1.6),
     "arrow-head": Style("quiet"),
 }
+_RARE = frozenset(
+    (
+        "pair", "erased", "alone", "alone-shape", "retracted-sign", "frontier", "side-watermark",
+        "table", "lid",
+    )
+)  # fmt: skip
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 
 
-def css(scope: str, theme: Theme) -> str:
+def css(scope: str, theme: Theme, used: Collection[str]) -> str:
     """Return the style sheet of a picture: variables for colours, a class for each style.
 
     Args:
         scope: A class name that the picture's root has, so that styles stay inside it.
         theme: See :func:`colours_css`.
+        used: The styles that the picture uses: those of joins and tables are left out otherwise.
     """
-    rules = (f".{scope} .{name}{{{_rules(style)}}}" for name, style in STYLES.items())
+    rules = (
+        f".{scope} .{name}{{{_rules(style)}}}"
+        for name, style in STYLES.items()
+        if name in used or name not in _RARE
+    )
     return "".join((colours_css(scope, theme), *rules))
 
 

@@ -4,7 +4,7 @@ from lowwater.explain.difference import Difference as Difference
 from lowwater.explain.difference import PaneDifference as PaneDifference
 from lowwater.explain.difference import diff as diff
 from lowwater.explain.element import why as why
-from lowwater.explain.findings import Finding as Finding
+from lowwater.explain.finding import Finding as Finding
 from lowwater.explain.findings import Findings as Findings
 from lowwater.explain.findings import check as check
 from lowwater.explain.frame import to_frame as to_frame

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, final
 
 from lowwater.display import html
 from lowwater.display.text import shown
-from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Computed, Graph, Joined, Read, Stage, Upserted
 from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
+from lowwater.explain.endless import is_endless
+from lowwater.explain.finding import Finding, Severity
+from lowwater.explain.join_findings import join_findings, table_findings
 from lowwater.explain.text import counted
-from lowwater.io.follow import Follow
 from lowwater.time import format_duration
 from lowwater.triggers import (
     AfterCount,
@@ -27,37 +29,12 @@ from lowwater.triggers import (
     outlook,
 )
 from lowwater.triggers._machine import compile_trigger, walk
-from lowwater.watermark import PerPartition
+from lowwater.watermark import External, PerPartition
 from lowwater.windows import GlobalWindow, Sessions, SlidingWindows
-
-Severity: TypeAlias = Literal["error", "warning", "note"]
 
 _KINDS: dict[Severity, html.Kind] = {"error": "dropped", "warning": "late", "note": "quiet"}
 _RANK: tuple[Severity, ...] = ("error", "warning", "note")
 _LEAST_FIRST = _RANK[::-1]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One likely mistake.
-
-    Args:
-        severity: ``error``: results are lost or never emitted, and ``run`` refuses the pipeline;
-            ``warning``: state may grow without bound, or results are delayed for long, and ``run``
-            gives a ``PipelineWarning``; ``note``: a choice worth knowing about.
-        what: The problem.
-        where: The source or stage.
-        hint: How to fix it.
-    """
-
-    severity: Severity
-    what: str
-    where: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.where}: {self.what}. {self.hint}."
 
 
 @final
@@ -105,7 +82,8 @@ def check(pipeline: Any) -> Findings:
     """Check a pipeline for likely mistakes, without running it.
 
     Args:
-        pipeline: The result of ``aggregate``, ``group`` or ``process``, or a pipeline with a sink.
+        pipeline: The result of ``aggregate``, ``group``, ``process`` or ``join``, a table, or a
+            pipeline with a sink.
 
     Raises:
         InvalidArgument: The value is none of these.
@@ -136,6 +114,10 @@ def findings_of(graph: Graph, outputs: Iterable[tuple[Stage, Sequence[Sink]]]) -
     found = [finding for read in graph.reads for finding in _of_read(graph, read, upstream)]
     for stage in graph.stages:
         found += _of_stage(stage, graph.name_of(stage), upstream[stage])
+        if isinstance(stage.work, Joined):
+            found += join_findings(stage, stage.work, graph.name_of(stage), upstream)
+        if isinstance(stage.work, Upserted):
+            found += table_findings(stage, stage.work, graph.name_of(stage), upstream[stage])
     for stage, sinks in outputs:
         found += _of_output(graph, stage, sinks)
     return Findings(tuple(sorted(found, key=lambda finding: _RANK.index(finding.severity))))
@@ -149,20 +131,28 @@ def _of_read(
     if read.watermark is None:
         stages = [stage for stage, reads in upstream.items() if read in reads]
         yield _without_watermark(read, stages, where)
-    siblings = [
-        flow.origin
-        for stage in graph.stages
-        if any(flow.origin is read for flow in stage.inputs)
-        for flow in stage.inputs
-    ]
-    if endless and read.idle_after_us is None and len(set(map(id, siblings))) > 1:
+    meets = any(read in reads and len(reads) > 1 for reads in upstream.values())
+    if endless and read.idle_after_us is None and meets:
         yield Finding(
             "note",
-            "other sources are merged with it, and it holds their watermark while it is silent",
+            "other sources are merged or joined with it, and it holds their watermark while it is "
+            "silent",
             where,
             'Set idle_after=, as in idle_after="1m"',
         )
     estimator = read.watermark
+    if (
+        getattr(read.source, "partitioned", False)
+        and estimator is not None
+        and not isinstance(estimator, (PerPartition, External))
+    ):
+        yield Finding(
+            "warning",
+            "its partitions are read at different speeds, but have one watermark: records of a "
+            "partition that is behind are late",
+            where,
+            f"Use PerPartition({shown(estimator)})",
+        )
     if endless and isinstance(estimator, PerPartition) and estimator.idle_after is None:
         yield Finding(
             "warning",
@@ -192,11 +182,11 @@ def _without_watermark(read: Read, stages: Sequence[Stage], where: str) -> Findi
 
 def _harm(stage: Stage) -> Severity:
     """Return how bad it is for a stage if its windows are never complete."""
-    if isinstance(stage.work, Windowed):
-        windowing = stage.work.windowing
+    windowing = stage.windowing
+    if windowing is not None and stage.fires:
         said = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
         return "note" if said.fires is Moment.ANYTIME else "error"
-    return "note" if stage.windowing is None else "warning"
+    return "note" if windowing is None else "warning"
 
 
 def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Finding]:
@@ -210,7 +200,7 @@ def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Findi
             "Give the source a watermark",
         )
     windowing = stage.windowing
-    if not stage.work.emits_panes:
+    if not stage.fires:
         if isinstance(stage.work, Computed) and stage.work.order == "event_time" and blind:
             yield Finding(
                 "warning",
@@ -343,14 +333,14 @@ def _of_global(
 
 def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Finding]:
     """Yield findings about the sinks of a pipeline."""
-    work, where = stage.work, graph.name_of(stage)
-    if not isinstance(work, Windowed):
+    windowing, where = stage.windowing, graph.name_of(stage)
+    if windowing is None or not stage.fires:
         return
-    said = outlook(work.windowing.trigger, late_possible=work.windowing.lateness_us > 0)
+    said = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
     # Files keep every pane, while a table, which is a part of its place, replaces a window's.
     places = [place for sink in sinks for place in sink.places()]
     appends = any(isinstance(place.at, Path) and not place.parts for place in places)
-    if appends and work.windowing.mode == "accumulating" and said.times > 1:
+    if appends and windowing.mode == "accumulating" and said.times > 1:
         yield Finding(
             "warning",
             "each pane contains all elements of its window so far, and the output files keep "
@@ -367,18 +357,6 @@ def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Fi
                 graph.name_of(each),
                 "Check the column kind in the process",
             )
-
-
-def is_endless(read: Read) -> bool:
-    """Whether a source never ends by itself: because it follows new data, or declares it.
-
-    One that follows new data until ``stop`` or ``max_idle`` does end.
-    """
-    source: Any = read.source
-    follow = getattr(source, "follow", None)
-    if isinstance(follow, Follow):
-        return follow.max_idle_us is None and follow.stop is None
-    return bool(follow) or getattr(source, "endless", False) is True
 
 
 def _small_count(trigger: Trigger) -> int | None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
-from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
-from lowwater.time import format_duration
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Joined, Read, Stage
+from lowwater.engine.graph.outline import deduplication_text, side_text, step_texts, work_texts
+from lowwater.engine.join.joining import LEFT, RIGHT, Joining
+from lowwater.time import format_duration, saturating_add
 from lowwater.triggers import Default
 
 
@@ -30,11 +31,12 @@ def mermaid_graph(graph: Graph) -> str:
     number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
     lines += [f'  n{number[id(r)]}(["{_escaped(graph.name_of(r))}"])' for r in graph.reads]
     for stage in graph.stages:
-        texts = [graph.name_of(stage), *summary_texts(stage)]
-        lines.append(f'  n{number[id(stage)]}["{"<br/>".join(map(_escaped, texts))}"]')
+        text = "<br/>".join(map(_escaped, [graph.name_of(stage), *summary_texts(stage)]))
+        shape = f'[("{text}")]' if stage.makes_table else f'["{text}"]'  # a cylinder, or a box
+        lines.append(f"  n{number[id(stage)]}{shape}")
     for stage in graph.stages:
-        for flow in stage.inputs:
-            label = "<br/>".join(map(_escaped, _edge_texts(stage, flow)))
+        for nth, flow in enumerate(stage.inputs):
+            label = "<br/>".join(map(_escaped, _edge_texts(stage, nth)))
             arrow = f'=="{label}"==>' if stage.key_names else f'-- "{label}" -->'
             arrow = arrow if label else "-->"
             lines.append(f"  n{number[id(flow.origin)]} {arrow} n{number[id(stage)]}")
@@ -63,18 +65,20 @@ def _clock_text(clock: ClockLike) -> str:
 
 
 def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
-    reads = [
-        f"reads: {graph.name_of(flow.origin)}{_output(flow)}{_steps(flow)}" for flow in stage.inputs
-    ]
-    lines = [graph.name_of(stage), *reads]
+    lines = [graph.name_of(stage)]
+    for nth, flow in enumerate(stage.inputs):
+        side = side_text(stage, nth)
+        reads = f"reads {side}: " if side else "reads: "
+        lines.append(f"{reads}{graph.name_of(flow.origin)}{_output(flow)}{_steps(flow)}")
     if stage.deduplication is not None:
         lines.append(f"drops duplicates: {stage.deduplication!r}")
     if stage.key_names:
-        lines.append(f"exchanges records by: {', '.join(stage.key_names)}")
+        lines.append(f"exchanges records by: {_exchange_keys(stage)}")
+    lines.extend(_kept(stage))
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {shown(windowing.windows)}")
-        if stage.work.emits_panes:
+        if stage.fires:
             lines.append(f"trigger: {shown(windowing.trigger)}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
     emits = "emits: " if stage.work.emits_panes else ""
@@ -92,13 +96,44 @@ def _output(flow: Flow) -> str:
     return "" if flow.output == MAIN else f", output {flow.output!r}"
 
 
-def _edge_texts(stage: Stage, flow: Flow) -> Iterator[str]:
+def _exchange_keys(stage: Stage) -> str:
+    names, work = ", ".join(stage.key_names), stage.work
+    if not isinstance(work, Joined) or work.right_keys == stage.keys:
+        return names
+    left, right = (side_text(stage, nth) for nth in (0, len(stage.inputs) - 1))
+    return f"{names} ({left}), {', '.join(work.right_keys)} ({right})"
+
+
+def _kept(stage: Stage) -> Iterator[str]:
+    """Yield how long a join keeps the records of each side (J-3)."""
+    joining = stage.work.joining if isinstance(stage.work, Joined) else None
+    if not isinstance(joining, Joining) or joining.within is None:
+        return
+    left, right = (
+        format_duration(saturating_add(joining.horizon_us(side), joining.lateness_us))
+        for side in (LEFT, RIGHT)
+    )
+    yield f"keeps: left records for {left}, right records for {right}"
+
+
+def _edge_texts(stage: Stage, nth: int) -> Iterator[str]:
     """Yield the steps on the way into a stage, a line each."""
+    flow = stage.inputs[nth]
     if flow.output != MAIN:
         yield f"output {flow.output!r}"
     yield from step_texts(flow.steps)
-    if stage.key_names:
-        yield f"by {', '.join(stage.key_names)}"
+    if (by := exchange_text(stage, nth)) is not None:
+        yield by
+
+
+def exchange_text(stage: Stage, nth: int) -> str | None:
+    """Return by what records are exchanged on the way into a stage, and the side of a join."""
+    if not stage.key_names:
+        return None
+    work, side = stage.work, side_text(stage, nth)
+    is_join = isinstance(work, Joined)
+    by = f"by {', '.join(stage.keys_of(nth) if is_join else stage.key_names)}"
+    return f"{side}, {by}" if side else by
 
 
 def summary_texts(stage: Stage) -> Iterator[str]:
@@ -108,7 +143,7 @@ def summary_texts(stage: Stage) -> Iterator[str]:
     windowing = stage.windowing
     if windowing is not None:
         yield shown(windowing.windows)
-        if stage.work.emits_panes:
+        if stage.fires:
             if windowing.trigger != Default():
                 yield shown(windowing.trigger)
             yield windowing.mode

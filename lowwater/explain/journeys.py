@@ -11,6 +11,7 @@ from lowwater.display.text import shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
+from lowwater.explain.partners import partner_lines
 from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, values_text
 from lowwater.time import format_duration, saturating_add
 
@@ -210,8 +211,10 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         )
     if element.windows and not panes and stage.aggregates:
         yield "  no pane contains it yet: see explain(key, window)"
-    if stage.windowing is None and element.reason is None:
-        yield "  it was received; a trace does not record the state of processes and joins"
+    if stage.joining is not None:
+        yield from partner_lines(stage, element, times)
+    elif stage.windowing is None and element.reason is None:
+        yield "  it was received; a trace does not record the state of processes and tables"
 
 
 def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:

@@ -144,14 +144,14 @@ def inherited_lateness(flows: tuple[Flow, ...]) -> int:
     return meant(max((stage.lateness_us for stage in stages), default=0))
 
 
-def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
+def check_lateness(given_us: int, flows: tuple[Flow, ...], where: str) -> None:
     """Raise if a stage would drop late panes that an upstream stage still emits (S-C7)."""
     least = inherited_lateness(flows)
     if given_us < least:
         raise InvalidArgument(
             f"allowed_lateness={format_duration(given_us)!r} is shorter than that of the upstream "
             f"stage, {format_duration(least)!r}, so its late panes would be dropped here",
-            where="window(allowed_lateness=)",
+            where=f"{where}(allowed_lateness=)",
             hint="Leave it out to use that of the upstream stage",
         )
 

@@ -44,16 +44,18 @@ from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, Time
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, nearest
 from lowwater.pipeline.checks import (
     STEPS,
-    check_lateness,
-    check_no_table,
-    check_retracted_in_time,
     checked_aggregates,
     checked_expressions,
     checked_function,
-    inherited_lateness,
 )
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
-from lowwater.pipeline.joins import JoinInputs, as_of_stage, join_stage, joined_as_records
+from lowwater.pipeline.joins import (
+    JoinInputs,
+    as_of_stage,
+    join_stage,
+    joined_as_records,
+    window_join_stage,
+)
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.pane_tables import pane_table
 from lowwater.pipeline.runnable import Runnable
@@ -72,8 +74,9 @@ from lowwater.pipeline.stages import (
 )
 from lowwater.pipeline.tables import Table, table_of
 from lowwater.pipeline.vocabulary import no_step
+from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike
-from lowwater.triggers import Default, Trigger
+from lowwater.triggers import Trigger
 from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
@@ -87,15 +90,6 @@ _ENDS = (
     *("write_parquet", "write_jsonl", "write_to"),
 )
 _BEFORE_KEYS = ("deduplicate", "join", "join_as_of", "key_by")
-_WINDOW_DEFAULTS: dict[str, object] = {
-    "trigger": None,
-    "accumulation": None,
-    "allowed_lateness": None,
-    "closing": "if_new",
-    "on_time": "always",
-    "timestamps": "end",
-    "allow_data_loss": None,
-}
 
 
 class RecordSteps(ABC):
@@ -157,7 +151,7 @@ class RecordSteps(ABC):
         return self.to_stream()._with(MapBatches(checked_function("map_batches", function)))
 
     def deduplicate(self, *, id: str | tuple[str, ...], within: DurationLike) -> Stream:
-        """Drop records whose id was seen before (S-D1); the last step before ``key_by``.
+        """Drop records whose id was seen before (S-D1); the last step before ``key_by`` or a join.
 
         The first record with an id is kept. Until the watermark reaches its event time plus
         ``within``, other records with that id are dropped, and counted in ``metrics.duplicates``.
@@ -199,6 +193,9 @@ class RecordSteps(ABC):
         tolerance="within",
         lateness="allowed_lateness",
         allowedLateness="allowed_lateness",
+        window="within",
+        windows="within",
+        mode="accumulation",
         suffix="suffixes",
     )
     def join(
@@ -208,16 +205,26 @@ class RecordSteps(ABC):
         on: str | Sequence[str] | None = None,
         left_on: str | Sequence[str] | None = None,
         right_on: str | Sequence[str] | None = None,
-        within: DurationLike | Between,
+        within: DurationLike | Between | WindowFunction | Windowing,
         how: How = "inner",
         unmatched: Unmatched = "final",
         allowed_lateness: DurationLike | None = None,
         suffixes: tuple[str, str] = ("", "_right"),
+        trigger: Trigger | None = None,
+        accumulation: Accumulation | None = None,
+        closing: Closing = "if_new",
+        on_time: OnTime = "always",
+        timestamps: TimestampRule = "end",
+        allow_data_loss: str | None = None,
     ) -> JoinedStream:
         """Join with another stream: records of equal keys whose event times are close (J-1 to J-6).
 
         A pair is emitted when its second record arrives. Its event time is the later of the two. A
         record is kept until the watermark says that no partner can come any more.
+
+        ``within=`` a window function joins the records that fall into one window (J-7). Then both
+        sides are grouped together, and each firing of a window emits its pairs, with the window's
+        bounds in the columns ``window_start`` and ``window_end``.
 
         >>> import lowwater as lw
         >>> searches = lw.from_iterable([{"at": "2000-01-01T12:00Z", "q": 1}], time="at")
@@ -232,6 +239,7 @@ class RecordSteps(ABC):
             right_on: The key columns of the right side.
             within: How long after the left record the right one may be; or
                 ``lw.between("-5m", "1h")`` for ``right.time - left.time``. Both ends belong to it.
+                Or a window function, such as ``lw.Sessions("10m")``.
             how: ``inner``: pairs; ``left``, ``right`` and ``outer``: also the records of one side
                 or both that have no partner, with nulls; ``semi``: the left records with a partner,
                 once; ``anti``: those without one.
@@ -239,8 +247,16 @@ class RecordSteps(ABC):
                 more; ``on_time``, when the watermark passes its horizon, to be retracted if a late
                 partner comes; ``early``, at once, to be retracted when a partner comes.
             allowed_lateness: How far below the watermark a record may be; by default that of the
-                upstream stages, or zero. Later ones go to the late output.
+                upstream stages, or zero. Later ones go to the late output. In windows: how long
+                after its end a window still accepts late records.
             suffixes: What is appended to the name of a column that both sides have.
+            trigger: In windows only: when a window fires; this and the following are as for
+                :meth:`KeyedStream.window`.
+            accumulation: Likewise: how the firings of a window relate.
+            closing: Likewise: whether an expiring window fires with nothing new.
+            on_time: Likewise: whether it fires on time with nothing new.
+            timestamps: Likewise: the event time of what it emits.
+            allow_data_loss: Likewise: why it is acceptable that the trigger may finish too early.
 
         Raises:
             InvalidArgument: An argument is wrong, or a column is missing.
@@ -248,6 +264,15 @@ class RecordSteps(ABC):
         inputs = self._with_other(
             other, on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join"
         )
+        options = WindowOptions(
+            trigger, accumulation, allowed_lateness, closing, on_time, timestamps, allow_data_loss
+        )
+        if isinstance(within, (Windowing, WindowFunction)):
+            stage = window_join_stage(
+                inputs, within=within, how=how, unmatched=unmatched, options=options
+            )
+            return _joined(stage, inputs)
+        options.refuse_beside_interval()
         stage = join_stage(
             inputs, within=within, how=how, unmatched=unmatched, allowed_lateness=allowed_lateness
         )
@@ -563,32 +588,10 @@ class KeyedStream:
             timestamps: The event time of a pane.
             allow_data_loss: Why it is acceptable that the trigger may finish too early (S-R3).
         """
-        options: dict[str, Any] = {
-            "trigger": trigger,
-            "accumulation": accumulation,
-            "allowed_lateness": allowed_lateness,
-            "closing": closing,
-            "on_time": on_time,
-            "timestamps": timestamps,
-            "allow_data_loss": allow_data_loss,
-        }
-        if isinstance(windows, Windowing):
-            given = [name for name, value in options.items() if value != _WINDOW_DEFAULTS[name]]
-            if given:
-                raise InvalidArgument(
-                    f"window takes either a Windowing or {given[0]}=, not both",
-                    hint=f"Use windowing.with_({given[0]}=...)",
-                )
-            return self._windowed(windows)
-        options["trigger"] = Default() if trigger is None else trigger
-        if allowed_lateness is None:
-            options["allowed_lateness"] = inherited_lateness(self._stream._flows)
-        return self._windowed(Windowing(windows=windows, **options))
-
-    def _windowed(self, windowing: Windowing) -> WindowedStream:
-        check_lateness(windowing.lateness_us, self._stream._flows)
-        check_retracted_in_time(self._stream._flows)
-        check_no_table(self._stream._flows, "window")
+        options = WindowOptions(
+            trigger, accumulation, allowed_lateness, closing, on_time, timestamps, allow_data_loss
+        )
+        windowing = options.windowing(windows, self._stream._flows, "window")
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")
@@ -845,9 +848,10 @@ class Processed(StageOutput[Element, Emitted]):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class JoinedStream(StageOutput[Element, Emitted]):
-    """Two streams joined by time, as ``join`` returns it. Its output can be read by another stage.
+    """Two streams joined, as ``join`` returns it. Its output can be read by another stage.
 
-    Each record has the keys, the columns of the left side and those of the right side.
+    Each record has the keys, the columns of the left side and those of the right side; within
+    windows also ``window_start`` and ``window_end``.
     """
 
     _stream: Stream
@@ -864,7 +868,7 @@ class JoinedStream(StageOutput[Element, Emitted]):
     def to_stream(self) -> Stream:
         """Return the joined records as a stream, for the next stage.
 
-        Their event time is that of the later record of a pair.
+        Their event time is that of the later record of a pair, or of the pane they are of.
         """
         return self._stream
 

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Flow, Joined, Read, Stage, is_signed
+from lowwater.engine.graph.graph import (
+    Flow,
+    Joined,
+    Passed,
+    Read,
+    Stage,
+    WindowJoined,
+    is_signed,
+)
 from lowwater.engine.join.joining import (
     AS_OF_HOWS,
     HOWS,
     LATE_VERSIONS,
     UNMATCHED,
     AsOf,
+    How,
     Joining,
     interval_of,
 )
 from lowwater.engine.join.pairs import JoinedColumns, Types
+from lowwater.engine.join.window_join import WINDOW
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stateless import Filter, require_names
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.in_memory import IterableSource
 from lowwater.pipeline.checks import (
@@ -30,7 +43,9 @@ from lowwater.pipeline.checks import (
     names_after,
 )
 from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records, public_names
+from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike, duration, format_duration
+from lowwater.windows import WindowFunction
 
 On = str | Sequence[str]
 
@@ -93,16 +108,11 @@ class JoinInputs:
             InvalidArgument: A column is not named as it must be, or an input cannot be joined.
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
+        left, right = (_without_duplicates(side) for side in (left, right))
         arguments = ("on", "on") if on is not None else ("left_on", "right_on")
         known = (known_columns(left), known_columns(right))
         sides = zip((left, right), known, (keys, right_keys), arguments, strict=True)
         for side, columns, names, argument in sides:
-            if side._deduplication is not None:
-                raise InvalidArgument(
-                    "a join does not drop duplicates",
-                    where=f"deduplicate(...).{where}",
-                    hint="Use a stage of their own: .deduplicate(...).key_by(...).process(...)",
-                )
             _require_columns(names, columns, f"{where}({argument}=)")
             check_keys((), names, side)
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
@@ -147,8 +157,12 @@ class JoinInputs:
             )
         return found
 
-    def stage(self, joining: Joining | AsOf) -> Stage:
+    def stage(self, joining: Joining | AsOf, columns: JoinedColumns | None = None) -> Stage:
         """Return the stage of a join.
+
+        Args:
+            joining: The rules.
+            columns: The columns, if there are hidden ones.
 
         Raises:
             InvalidArgument: The columns are not known, or two would have one name.
@@ -156,11 +170,27 @@ class JoinInputs:
         if joining.emits_pairs:
             _require_known(self.left_known, "left", self.where)
             _require_known(self.right_known, "right", self.where)
-        columns = self.columns
-        names = _output_names(columns, of_both=joining.emits_pairs)
-        if joining.emits_pairs:
+        work = Joined(joining, len(self.left._flows), self.right_keys, columns or self.columns)
+        return self._checked_stage(work)
+
+    def window_stage(self, windowing: Windowing, how: How) -> Stage:
+        """Return the stage of a join within windows.
+
+        Raises:
+            InvalidArgument: The columns are not known, or two would have one name.
+        """
+        _require_known(self.left_known, "left", self.where)
+        if how not in ("semi", "anti"):
+            _require_known(self.right_known, "right", self.where)
+        columns = replace(self.columns, labels=WINDOW)
+        left = len(self.left._flows)
+        return self._checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
+
+    def _checked_stage(self, work: Joined | WindowJoined) -> Stage:
+        of_both = work.joining.emits_pairs if isinstance(work, Joined) else work.emits_pairs
+        names = _output_names(work.columns, of_both=of_both)
+        if of_both or isinstance(work, WindowJoined):
             _check_names(names, self.where)
-        work = Joined(joining, len(self.left._flows), self.right_keys, columns)
         stage = Stage(self.flows, self.keys, self.keys, work)
         if stage.retracts and "kind" in names:
             raise InvalidArgument(
@@ -197,6 +227,43 @@ def join_stage(
     check_no_table(inputs.flows, "join")
     lateness = inputs.lateness(allowed_lateness, "allowed_lateness")
     return inputs.stage(Joining(interval_of(within), how, unmatched, lateness))  # type: ignore[arg-type]  # checked above
+
+
+def window_join_stage(
+    inputs: JoinInputs,
+    *,
+    within: WindowFunction | Windowing,
+    how: str,
+    unmatched: str,
+    options: WindowOptions,
+) -> Stage:
+    """Return the stage of a join within windows, checked as far as can be without running.
+
+    Raises:
+        InvalidArgument: An argument is wrong, or retractions come in that cannot be applied.
+    """
+    _check_choice("how", how, HOWS, "join")
+    _check_choice("unmatched", unmatched, UNMATCHED, "join")
+    if unmatched != "final":
+        raise InvalidArgument(
+            f"unmatched={unmatched!r} is for a join by time: within windows, records without a "
+            "partner come with each firing",
+            where="join(unmatched=)",
+            hint="Leave it out; trigger= and accumulation= say when a window fires, and whether it "
+            "retracts what it emitted",
+        )
+    windowing = options.windowing(within, inputs.flows, "join")
+    for known in (inputs.left_known, inputs.right_known):
+        if known is not None:
+            require_names(windowing.windows.columns, tuple(known), "join(within=)")
+    if windowing.shows_differences and any(is_signed(flow) for flow in inputs.flows):
+        raise InvalidArgument(
+            "an input retracts records, and discarding panes with only what is new cannot correct "
+            "the pairs of earlier ones",
+            where="join(accumulation='discarding')",
+            hint='Use accumulation="retracting"',
+        )
+    return inputs.window_stage(windowing, how)  # type: ignore[arg-type]  # checked above
 
 
 def as_of_stage(
@@ -248,20 +315,36 @@ def as_of_stage(
 def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     """Return the parts of the stream of a join's output: its flow, and what is known of it."""
     work = stage.work
-    assert isinstance(work, Joined)
-    of_both = work.joining.emits_pairs
+    assert isinstance(work, (Joined, WindowJoined))
+    of_both = work.joining.emits_pairs if isinstance(work, Joined) else work.emits_pairs
     known = inputs.left_known
     if known is None or (of_both and inputs.right_known is None):
         return emitted_as_records(stage, None)
     columns = work.columns
     types = {key: known.get(key) for key in stage.keys}
-    if of_both:
-        of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
-        types |= {of_left[name]: kind for name, kind in columns.left.items()}
-        types |= {of_right[name]: kind for name, kind in columns.right.items()}
-    else:
-        types |= columns.left
-    return emitted_as_records(stage, types)
+    types |= dict.fromkeys(columns.labels, MICROS_UTC)
+    right = columns.right if of_both else {}
+    of_left, of_right = columns.names(tuple(columns.left), tuple(right))
+    types |= {of_left[name]: kind for name, kind in columns.left.items()}
+    types |= {of_right[name]: kind for name, kind in right.items()}
+    public = {name: kind for name, kind in types.items() if not name.startswith(HIDDEN)}
+    return emitted_as_records(stage, public)
+
+
+def _without_duplicates(side: StreamParts) -> StreamParts:
+    """Return a side behind a stage that drops its duplicates, if they are to be dropped.
+
+    Each side has a stage of its own, in which records meet by their id. In the join they meet by
+    other columns, and the other side by another id or by none.
+    """
+    ids = side._deduplication
+    if ids is None:
+        return side
+    known = known_columns(side)
+    if known is not None:
+        known = {name: known[name] for name in public_names(tuple(known))}
+    stage = Stage(side._flows, ids.columns, ids.columns, Passed(), ids)
+    return side._of(emitted_as_records(stage, known))
 
 
 def _keys(
@@ -401,10 +484,8 @@ def _require_columns(names: Sequence[str], known: Types | None, where: str) -> N
 
 def _output_names(columns: JoinedColumns, *, of_both: bool) -> list[str]:
     """Return the names of the columns of the output, as far as they are known."""
-    if not of_both:
-        return [*columns.keys, *columns.left]
-    left, right = columns.names(tuple(columns.left), tuple(columns.right))
-    return [*columns.keys, *left.values(), *right.values()]
+    left, right = columns.names(tuple(columns.left), tuple(columns.right if of_both else ()))
+    return [*columns.keys, *columns.labels, *left.values(), *right.values()]
 
 
 def _check_names(names: Sequence[str], where: str) -> None:

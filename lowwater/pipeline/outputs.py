@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack, final
 import pyarrow as pa
 
 from lowwater.display.text import shown
-from lowwater.engine.graph.graph import MAIN, Graph, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Graph, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.outline import output_suffix, stage_outline
 from lowwater.engine.join.views import View
@@ -327,7 +327,7 @@ def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutp
 def _check_bounded(outputs: Sequence[Writing]) -> None:
     """Raise if nothing would heed a memory limit: processes and joins stay in memory."""
     stages = Graph.of(dict.fromkeys(output._stage for output in outputs)).stages
-    if not any(isinstance(stage.work, Windowed) for stage in stages):
+    if not any(stage.fires for stage in stages):
         raise InvalidArgument(
             "memory_limit= bounds windows that are aggregated, and there are none: the state of "
             "processes and joins stays in memory",

@@ -11,6 +11,7 @@ from lowwater.engine.records.stateless import Select
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline.checks import emits_again
+from lowwater.pipeline.joined_keys import TableKey
 from lowwater.pipeline.joins import known_columns
 from lowwater.pipeline.stages import emitted_as_records
 from lowwater.pipeline.tables import StreamT, Table
@@ -34,7 +35,7 @@ def pane_table(stream: StreamT, stage: Stage, windowing: Windowing) -> Table[Str
     names = (*key, *stage.work.aggregates)
     chosen = Select(Expressions(names, {}), stream._always_selected())
     if stage.retracts:
-        return Table(stream._with(chosen), key)
+        return Table(stream._with(chosen), TableKey(key))
     order = "index" if emits_again(windowing) else None
     types = {
         name: kind
@@ -45,7 +46,7 @@ def pane_table(stream: StreamT, stage: Stage, windowing: Windowing) -> Table[Str
     keys: dict[str, pa.DataType | None] = {name: (known or {}).get(name) for name in key}
     table = Stage(stream._flows, key, key, Upserted(Upserting(order), types))
     made = stream._of(emitted_as_records(table, None if known is None else {**keys, **types}))
-    return Table(made, key).select(*names, "timestamp")
+    return Table(made, TableKey(key)).select(*names, "timestamp")
 
 
 def _check(windowing: Windowing) -> None:

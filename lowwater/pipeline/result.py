@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import MAIN, Joined, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Joined, Stage, Windowed, WindowJoined
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
@@ -348,7 +348,7 @@ class Result(Traced):
         """
         work = self._stage.work
         if not isinstance(work, Windowed):
-            raise _no_final(is_join=isinstance(work, Joined))
+            raise _no_final(is_join=isinstance(work, (Joined, WindowJoined)))
         if self._final is None:
             self._final = FinalPanes.of(
                 self._batches.get(MAIN, []), self._replaced, work, self._stage.key_names,

@@ -23,7 +23,8 @@ from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
-from lowwater.explain.findings import Findings, findings_of, is_endless
+from lowwater.explain.endless import is_endless
+from lowwater.explain.findings import Findings, findings_of
 from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike, duration
 
@@ -239,7 +240,7 @@ def refuse_endless(graph: Graph, step: str) -> None:
                 f"{step} returns at the end of the input, and this source never ends",
                 where=graph.name_of(read),
                 hint="Iterate over run() or use write_to(...).start(); or let the source end, as "
-                'with follow=True, max_idle="10s"',
+                'with follow=True, max_idle="10s" for files, or end="latest" for a topic',
             )
 
 

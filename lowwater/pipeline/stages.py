@@ -119,7 +119,7 @@ class StreamParts:
         """Raise if a step would come after ``deduplicate``: which copies it sees would matter."""
         if self._deduplication is not None:
             raise InvalidArgument(
-                f"{step} comes after deduplicate, which is the last step before key_by",
+                f"{step} comes after deduplicate, which is the last step before key_by or a join",
                 where=step,
                 hint="Call deduplicate once, after all other steps on records",
             )

@@ -44,9 +44,10 @@ from lowwater.engine.records.stateless import (
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, nearest
-from lowwater.explain.graph_text import explain_graph
+from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.pipeline.checks import checked_aggregates, checked_expressions
 from lowwater.pipeline.forms import as_pandas, as_polars
+from lowwater.pipeline.joined_keys import TableKey, joined_key
 from lowwater.pipeline.joins import (
     JoinInputs,
     _check_choice,
@@ -70,6 +71,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lowwater.display.palette import Theme
+    from lowwater.viz import GraphDiagram
+
 Form: TypeAlias = Literal["retract", "upsert", "debezium"]
 """The forms of a table's changes."""
 
@@ -88,17 +92,16 @@ class Table(Generic[StreamT]):
     """
 
     _stream: StreamT
-    _key: tuple[str, ...]
-    _nullable: bool = False
+    _key: TableKey
 
     def __repr__(self) -> str:
-        keys = ", ".join(map(repr, self._key))
+        keys = ", ".join(map(repr, self.key))
         return f"Table({outline(self._stream._flows)}, key={keys})"
 
     @property
     def key(self) -> tuple[str, ...]:
         """The columns of the primary key."""
-        return self._key
+        return self._key.public
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -130,7 +133,7 @@ class Table(Generic[StreamT]):
         """
         chosen = checked_expressions("with_columns", expressions, named)
         for name in (*_names_of(expressions, known_columns(self._stream)), *named):
-            if name in self._key:
+            if name in self.key:
                 raise InvalidArgument(
                     f"the column {name!r} belongs to the primary key, and cannot be replaced",
                     where="with_columns",
@@ -142,7 +145,7 @@ class Table(Generic[StreamT]):
         """Keep only these columns. Those of the primary key must be among them, by their names."""
         chosen = checked_expressions("select", expressions, named)
         names = [one for one in expressions if isinstance(one, str)]
-        missing = [name for name in self._key if name not in names]
+        missing = [name for name in self.key if name not in names]
         if missing:
             raise InvalidArgument(
                 f"the column {missing[0]!r} of the primary key is not selected by its name",
@@ -168,6 +171,7 @@ class Table(Generic[StreamT]):
         The primary key of the result is that of the left table if each left row meets at most one
         right row, which is so where the right table is joined on its own key; else it is both.
         With ``how="right"`` and ``"outer"`` it is both, unless both are joined on their own keys.
+        A null matches nothing, as in SQL.
 
         Args:
             other: The right table.
@@ -191,13 +195,12 @@ class Table(Generic[StreamT]):
             self._stream, other._stream,
             on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join",
         )  # fmt: skip
-        stage = inputs.stage(of_tables(how))
-        parts = joined_as_records(stage, inputs)
-        key = self._joined_key(other, inputs, how)
-        return Table(self._stream._of(parts), key, self._joined_nulls(other, inputs, how, key))
+        key, columns = joined_key(self._key, other._key, inputs, how)
+        stage = inputs.stage(of_tables(how), columns)
+        return Table(self._stream._of(joined_as_records(stage, inputs)), key)
 
     def group_by(self, *columns: str) -> GroupedTable[StreamT]:
-        """Group the rows by columns, to be aggregated.
+        """Group the rows by columns, to be aggregated. Nulls are equal, and make a group.
 
         Args:
             *columns: Names of columns.
@@ -235,9 +238,9 @@ class Table(Generic[StreamT]):
             case "retract":
                 return self._stream
             case "upsert":
-                return self._stream._with(UpsertForm(self._key))
+                return self._stream._with(UpsertForm(self._key.columns))
             case "debezium":
-                return self._stream._with(DebeziumForm(self._key))
+                return self._stream._with(DebeziumForm(self._key.columns))
             case _:
                 raise InvalidArgument(
                     f"{describe('form', form)} is not known",
@@ -251,9 +254,9 @@ class Table(Generic[StreamT]):
         :class:`lowwater.io.sinks.SqliteTable` and :class:`lowwater.io.sinks.PostgresTable` keep one
         row per primary key: after each delivery they hold the rows that stand. Columns are those of
         the table and ``timestamp``, the event time of the row. SQL allows no nulls in a primary
-        key. Where the key may hold some, as behind an outer join, the primary key is a column
-        ``row_key`` instead: the key as a JSON list. Any other sink gets the net changes of each
-        delivery: see :class:`lowwater.io.sinks.Delivery`.
+        key. Where the key may hold some, as behind an outer join or ``group_by``, the primary key
+        is a column ``row_key`` instead: the key as a JSON list. Any other sink gets the net changes
+        of each delivery: see :class:`lowwater.io.sinks.Delivery`.
 
         Args:
             *sinks: Where the rows go.
@@ -270,7 +273,7 @@ class Table(Generic[StreamT]):
         stage, view = self._stage_and_view("write_to")
         names = self.columns
         for name in names or ():
-            if name == "kind" or (name == ROW_KEY and self._nullable):
+            if name == "kind" or (name == ROW_KEY and self._key.nullable):
                 raise InvalidArgument(
                     f"the column {name!r} has the name of one that is written beside the rows",
                     where="write_to",
@@ -328,9 +331,28 @@ class Table(Generic[StreamT]):
         names = found.column_names
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
+    @property
+    def _stage(self) -> Stage:
+        """The last stage, for ``lw.check``."""
+        return self._stage_and_view("check")[0]
+
     def explain(self) -> str:
         """Describe the stages: what each does, and where data is exchanged."""
-        return explain_graph(Graph.of([self._stage_and_view("explain")[0]]))
+        return explain_graph(Graph.of([self._stage]))
+
+    def to_mermaid(self) -> str:
+        """Return the graph of stages as Mermaid text, for Markdown and notebooks."""
+        return mermaid_graph(Graph.of([self._stage]))
+
+    def graph(self, *, theme: Theme = "auto") -> GraphDiagram:
+        """Draw the graph of stages.
+
+        Args:
+            theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
+        """
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(Graph.of([self._stage]), theme=theme)
 
     def _standing(self, step: str, options: RunOptions) -> pa.Table:
         stage, view = self._stage_and_view(step)
@@ -351,31 +373,8 @@ class Table(Generic[StreamT]):
         (flow,) = self._stream._flows
         if not isinstance(flow.origin, Stage):
             raise InternalError(f"{step}: a table has no stage")
-        return flow.origin, View(self._key, self._nullable, flow.steps, flow.origin.retracts)
-
-    def _joined_key(self, other: Table[StreamT], inputs: JoinInputs, how: How) -> tuple[str, ...]:
-        if how in ("semi", "anti"):
-            return self._key
-        on_left, on_right = {*inputs.keys}, {*inputs.right_keys}
-        if {*self._key} == on_left and {*other._key} == on_right:
-            return self._key
-        columns = inputs.columns
-        of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
-        key = tuple(of_left.get(name, name) for name in self._key)
-        if {*other._key} <= on_right and how in ("inner", "left"):
-            return key
-        right_names = dict(zip(inputs.right_keys, inputs.keys, strict=True)) | of_right
-        return tuple(dict.fromkeys((*key, *(right_names[name] for name in other._key))))
-
-    def _joined_nulls(
-        self, other: Table[StreamT], inputs: JoinInputs, how: How, key: tuple[str, ...]
-    ) -> bool:
-        """Return whether the key of a join may hold nulls: columns that it joins on never do."""
-        if how in ("semi", "anti", "inner"):
-            return self._nullable or (how == "inner" and other._nullable)
-        if {*key} <= {*inputs.keys}:
-            return False
-        return len(key) != len(self._key) or self._nullable or how != "left"
+        key = self._key
+        return flow.origin, View(key.columns, key.nullable, flow.steps, flow.origin.retracts)
 
     if not TYPE_CHECKING:
 
@@ -450,7 +449,10 @@ class GroupedTable(Generic[StreamT]):
             sure = {name: kind for name, kind in known.items() if kind is not None}
             results = {name: result_type(spec, sure) for name, spec in specs.items()}
             types = {**{name: known[name] for name in self._columns}, **results}
-        return Table(stream._of(emitted_as_records(stage, types)), self._columns)
+        of_table = self._table._key
+        nullable = of_table.nullable or not {*self._columns} <= {*of_table.columns}
+        key = TableKey(self._columns, nullable)
+        return Table(stream._of(emitted_as_records(stage, types)), key)
 
     if not TYPE_CHECKING:
 
@@ -521,7 +523,7 @@ def table_of(
     work = Upserted(Upserting(order, keep, age), types, deletes=deleted is not None)
     stage = Stage(stream._flows, keys, keys, work)
     every = None if known is None else {**{name: known[name] for name in keys}, **types}
-    return Table(stream._of(emitted_as_records(stage, every)), keys)
+    return Table(stream._of(emitted_as_records(stage, every)), TableKey(keys))
 
 
 def checked_key(key: object, where: str) -> tuple[str, ...]:

@@ -122,7 +122,8 @@ _NAMES_ELSEWHERE = {
     "from_iterable": "Create from_collection from_dicts from_elements from_list from_records",
     "from_frame": "from_dataframe from_df from_polars",
     "from_arrow": "from_pyarrow from_table",
-    "from_source": "add_source from_kafka read read_kafka",
+    "from_source": "add_source read",
+    "read_kafka": "from_kafka kafka_source KafkaSource",
     "read_parquet": "ReadFromParquet from_parquet scan_parquet",
     "read_csv": "ReadFromCsv from_csv scan_csv",
     "read_jsonl": "ReadFromJson from_json from_jsonl read_json read_ndjson scan_ndjson",
@@ -215,6 +216,8 @@ READERS_ELSEWHERE = dict.fromkeys(
 # What others call the options of readers and of runs.
 _OPTIONS_ELSEWHERE = {
     "batch_size": "bundle_size",
+    "bootstrap_servers": "servers",
+    "brokers": "servers",
     "batchsize": "bundle_size",
     "chunk_size": "bundle_size",
     "chunksize": "bundle_size",

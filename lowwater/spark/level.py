@@ -8,7 +8,7 @@ arrive as one bundle, and the watermark moves to the lowest that is upstream (S-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never, final
 
@@ -23,6 +23,7 @@ from lowwater.engine.graph.graph import (
     Read,
     Upserted,
     Windowed,
+    WindowJoined,
     admission_of,
     is_signed,
 )
@@ -449,7 +450,7 @@ class LevelRun:
             for group in range(groups)
         }
         for edge, elements in sent:
-            for group, part in elements.by_group(groups, by_id=edge.to.by_id):
+            for group, part in self._parts(edge, elements):
                 packed[edge.to.level, group][edge.to.number, edge.nth] = part.to_table()
         told = Message(
             origin=node.number,
@@ -462,6 +463,12 @@ class LevelRun:
             # One object for all that get no elements, which is then sent once.
             message = replace(told, elements=tables) if tables else told
             output.messages.append((level, group, message))
+
+    def _parts(self, edge: Edge, elements: Elements) -> Iterable[tuple[int, Elements]]:
+        """Return elements by key group; those of a stage without keys stay where they are."""
+        if edge.to.by_id or edge.to.stage.keys:
+            return elements.by_group(self._options.key_groups, by_id=edge.to.by_id)
+        return ((self.key_group, elements),)
 
     def _pass_on_the_end(self, output: LevelOutput) -> None:
         for level in self._levels.levels_told():
@@ -479,7 +486,7 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
         stage = replace(stage, deduplication=None)
     is_end, is_read = node.number in options.ends, bool(levels.out_of(node))
     match work:
-        case Windowed():
+        case Windowed() | WindowJoined():
             return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
         case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, node.number, is_end=is_end, is_read=is_read)

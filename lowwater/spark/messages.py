@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.records.admission import Admitted
-from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.batch import HIDDEN, SIDE, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.pane_table import SIGN
@@ -122,7 +122,7 @@ class Elements:
         columns |= {
             _RECORD + name: column
             for name, column in self.records.columns.items()
-            if name == SIGN or not name.startswith(HIDDEN)
+            if name == SIGN or name.startswith(SIDE) or not name.startswith(HIDDEN)
         }
         return _to_table(columns)
 

@@ -23,7 +23,9 @@ from lowwater.engine.graph.graph import (
     Stage,
     Upserted,
     Windowed,
+    WindowJoined,
 )
+from lowwater.engine.join.pairs import Types
 from lowwater.engine.local.outcomes import LateElements
 from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.process.output import Emitted, emitted_table
@@ -203,7 +205,9 @@ class ColumnTypes:
     def _into(self, stage: Stage) -> dict[str, pa.DataType]:
         """Return the types of what a stage reads, a join on its left; none if some are unknown."""
         work = stage.work
-        flows = stage.inputs[: work.left] if isinstance(work, Joined) else stage.inputs
+        flows = (
+            stage.inputs[: work.left] if isinstance(work, (Joined, WindowJoined)) else stage.inputs
+        )
         return self._of_flows(flows)
 
     def _of_flows(self, flows: Sequence[Flow]) -> dict[str, pa.DataType]:
@@ -221,47 +225,61 @@ class ColumnTypes:
         """
         work = stage.work
         match work:
-            case Joined():
+            case Joined() | WindowJoined():
                 return self._joined(stage, work)
-            case Upserted():
+            case Passed():
+                # Where the columns are not known, those that are given are all.
+                known = self._into(stage) or {**self.given}
+                known.pop("kind", None)
                 return {
                     name: self.given.get(name) or kind
-                    for name, kind in self._into(stage).items()
-                    if not name.startswith(HIDDEN) and name not in stage.keys
+                    for name, kind in known.items()
+                    if not name.startswith(HIDDEN)
                 }
+            case Upserted():
+                return self._others({**work.columns, **self._into(stage)}, stage.keys)
+            case Passed():
+                return self._others(known, stage.keys) if (known := self._into(stage)) else None
             case Grouped():
                 columns = self._into(stage)
                 return {
                     name: self.given.get(name) or result_type(spec, columns)
                     for name, spec in work.aggregates.items()
                 }
-            case Windowed() | Computed() | Passed():
+            case Windowed() | Computed():
                 return None
             case _:
                 assert_never(work)
 
-    def _joined(self, stage: Stage, work: Joined) -> dict[str, pa.DataType | None]:
+    def _joined(self, stage: Stage, work: Joined | WindowJoined) -> dict[str, pa.DataType | None]:
         """Return the types of what a join emits besides the keys; ``None`` for those not known."""
         left, right = (
-            {
-                name: self.given.get(name) or kind
-                for name, kind in self._of_flows(flows).items()
-                if not name.startswith(HIDDEN) and name not in keys
-            }
-            for flows, keys in (
-                (stage.inputs[: work.left], stage.keys),
-                (stage.inputs[work.left :], work.right_keys),
+            self._others({**named, **self._of_flows(flows)}, keys)
+            for named, flows, keys in (
+                (work.columns.left, stage.inputs[: work.left], stage.keys),
+                (work.columns.right, stage.inputs[work.left :], work.right_keys),
             )
         )
-        if not work.joining.emits_pairs:
-            return dict(left)
+        if not (work.joining if isinstance(work, Joined) else work).emits_pairs:
+            right = {}
         of_left, of_right = work.columns.names(tuple(left), tuple(right))
-        return {of_left[name]: kind for name, kind in left.items()} | {
-            of_right[name]: kind for name, kind in right.items()
+        return {
+            **dict.fromkeys(work.columns.labels, MICROS_UTC),
+            **{of_left[name]: kind for name, kind in left.items()},
+            **{of_right[name]: kind for name, kind in right.items()},
+        }
+
+    def _others(self, columns: Types, keys: Sequence[str]) -> dict[str, pa.DataType | None]:
+        """Return the types of columns but for keys and hidden ones, those that were given first."""
+        return {
+            name: self.given.get(name) or kind
+            for name, kind in columns.items()
+            if not name.startswith(HIDDEN) and name not in keys
         }
 
     def _records(self, stage: Stage, emitted: Mapping[str, pa.DataType | None]) -> pa.Schema | None:
-        keys = {name: self._into(stage).get(name) for name in stage.key_names}
+        into = self._into(stage)
+        keys = {name: self.given.get(name) or into.get(name) for name in stage.key_names}
         found = {**keys, **emitted}
         if any(kind is None for kind in found.values()):
             return None

@@ -239,7 +239,7 @@ def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int |
     rows = MemoryBudget.of(options.memory_limit).rows
     if rows is None:
         return HOT_BYTES if isinstance(backend, (RocksBackend, GrowingBackend)) else None
-    windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
+    windowed = [stage for stage in graph.stages if stage.fires]
     if not windowed:
         raise InvalidArgument(
             "memory_limit= bounds windows that are aggregated, and there are none: the state of "
@@ -406,7 +406,7 @@ def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Time
 
 
 def _has_deadlines(stage: Stage) -> bool:
-    if not isinstance(stage.work, Windowed):
+    windowing = stage.windowing
+    if windowing is None or not stage.fires:
         return False  # what timers of the clock a process sets is not known before it runs
-    windowing = stage.work.windowing
     return Machine(windowing.trigger, merging=windowing.merging is not None).has_deadlines

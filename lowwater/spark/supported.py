@@ -15,12 +15,14 @@ from lowwater.watermark import External
 def require_supported(graph: Graph) -> None:
     """Raise if a source's watermark is one that only a process of the user's can say.
 
-    So is a stream without a stage: Spark's operators are there for state by key.
+    So is a stream that reads a source without a stage: Spark's operators are there for state by
+    key.
 
     Raises:
         UnsupportedByRunner: It is.
     """
-    if any(isinstance(stage.work, Passed) for stage in graph.stages):
+    passing = [stage for stage in graph.stages if isinstance(stage.work, Passed) and not stage.keys]
+    if any(isinstance(flow.origin, Read) for stage in passing for flow in stage.inputs):
         raise UnsupportedByRunner(
             "a stream without a stage has no state, and so nothing to run on Spark",
             where="to_spark",

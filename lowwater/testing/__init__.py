@@ -4,6 +4,7 @@ The strategies for Hypothesis are in :mod:`lowwater.testing.strategies`, which n
 extra.
 """
 
+from lowwater.testing.assertions import assert_elements as assert_elements
 from lowwater.testing.assertions import assert_late as assert_late
 from lowwater.testing.assertions import assert_panes as assert_panes
 from lowwater.testing.conformance import check_state_store as check_state_store
@@ -17,6 +18,8 @@ from lowwater.testing.laws import check_retractions_telescope as check_retractio
 from lowwater.testing.orders import rebundled as rebundled
 from lowwater.testing.orders import reordered as reordered
 from lowwater.testing.orders import waiting as waiting
+from lowwater.testing.pipeline_run import PipelineRun as PipelineRun
+from lowwater.testing.pipeline_run import StepRun as StepRun
 from lowwater.testing.replay import replay as replay
 from lowwater.testing.runner_kit import check_runner as check_runner
 from lowwater.testing.runner_kit import runner_cases as runner_cases

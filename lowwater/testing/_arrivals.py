@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, final
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.testing._moments import MomentLike, moment, readable, show
 from lowwater.time import Instant
 
@@ -47,19 +47,21 @@ class ScenarioElement:
 @final
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A bundle arrives; the clock moves to ``at`` first."""
+    """A bundle arrives at the input ``of``; the clock moves to ``at`` first."""
 
     elements: tuple[ScenarioElement, ...]
     at: Instant | None = None
+    of: str | None = None
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class WatermarkMove:
-    """The watermark moves; the clock moves to ``at`` first."""
+    """The watermark moves; the clock moves to ``at`` first. ``of`` names the input; else of all."""
 
     to: Instant
     at: Instant | None = None
+    of: str | None = None
 
 
 @final
@@ -73,9 +75,13 @@ class ClockMove:
 @final
 @dataclass(frozen=True, slots=True)
 class InputEnd:
-    """The input ends: the watermark moves to the end of time; the clock moves first."""
+    """The input ends: the watermark moves to the end of time; the clock moves first.
+
+    ``of`` names the input; else all end.
+    """
 
     at: Instant | None = None
+    of: str | None = None
 
 
 Step: TypeAlias = Add | WatermarkMove | ClockMove | InputEnd
@@ -85,50 +91,120 @@ Step: TypeAlias = Add | WatermarkMove | ClockMove | InputEnd
 class Arrivals:
     """Steps in order, and where clock and watermark stand before the first."""
 
+    inputs: tuple[str, ...]
     start: Instant
     watermark_at_start: Instant
     steps: tuple[Step, ...]
 
-    def __init__(self, *, start: MomentLike = "00:00:00", watermark: MomentLike = "-inf") -> None:
+    def __init__(
+        self, *inputs: str, start: MomentLike = "00:00:00", watermark: MomentLike = "-inf"
+    ) -> None:
+        object.__setattr__(self, "inputs", _checked_inputs(inputs))
         object.__setattr__(self, "start", moment(start, name="start"))
         object.__setattr__(self, "watermark_at_start", moment(watermark, name="watermark"))
         object.__setattr__(self, "steps", ())
 
-    def add(self, *elements: ElementLike, at: MomentLike | None = None) -> Self:
+    def add(
+        self, *elements: ElementLike, at: MomentLike | None = None, to: str | None = None
+    ) -> Self:
         """Return the scenario with one more bundle of ``(value, event time, key)`` elements.
 
+        Args:
+            *elements: The elements. A value that is a mapping has a column for each field.
+            at: Where the clock moves first.
+            to: The input that they come to, in a scenario of several inputs.
+
         Raises:
-            InvalidArgument: There are no elements, or one is not such a tuple. An element with an
-                unreadable event time is allowed: it becomes a dead letter (S-B1).
+            InvalidArgument: There are no elements, or one is not such a tuple; or there is no such
+                input. An element with an unreadable event time is allowed: it becomes a dead letter
+                (S-B1).
         """
         if not elements:
             raise InvalidArgument(
                 "add() takes at least one element",
                 hint='Write .add((5, "12:00:26", "A")), or .clock(...) to advance only the clock',
             )
-        return self._with(Add(tuple(map(_element, elements)), _maybe(at)))
+        if to is None and len(self.inputs) > 1:
+            raise InvalidArgument(
+                f"the scenario has the inputs {_listed(self.inputs)}, and this bundle names none",
+                where="Scenario.add",
+                hint=f'Say which it comes to: .add(..., to="{self.inputs[0]}")',
+            )
+        self._check_input(to, "to", "add")
+        return self._with(Add(tuple(map(_element, elements)), _maybe(at), to))
 
-    def watermark(self, to: MomentLike, *, at: MomentLike | None = None) -> Self:
-        """Return the scenario with one more advance of the watermark."""
-        return self._with(WatermarkMove(moment(to, name="watermark"), _maybe(at)))
+    def watermark(
+        self, to: MomentLike, *, at: MomentLike | None = None, of: str | None = None
+    ) -> Self:
+        """Return the scenario with one more advance of the watermark.
+
+        Args:
+            to: Where it moves; an earlier instant than before changes nothing (S-T3).
+            at: Where the clock moves first.
+            of: The input whose watermark moves; that of every input if left out.
+        """
+        self._check_input(of, "of", "watermark")
+        return self._with(WatermarkMove(moment(to, name="watermark"), _maybe(at), of))
 
     def clock(self, to: MomentLike) -> Self:
         """Return the scenario with one more advance of the clock."""
         return self._with(ClockMove(moment(to, name="clock")))
 
-    def end(self, *, at: MomentLike | None = None) -> Self:
-        """Return the scenario with the end of input: the watermark advances to the end of time."""
-        return self._with(InputEnd(_maybe(at)))
+    def end(self, *, at: MomentLike | None = None, of: str | None = None) -> Self:
+        """Return the scenario with the end of input: the watermark advances to the end of time.
+
+        Args:
+            at: Where the clock moves first.
+            of: The input that ends; every input if left out.
+        """
+        self._check_input(of, "of", "end")
+        return self._with(InputEnd(_maybe(at), of))
 
     @property
     def elements(self) -> tuple[ScenarioElement, ...]:
         """All elements, in order of arrival."""
         return tuple(e for step in self.steps if isinstance(step, Add) for e in step.elements)
 
+    def elements_of(self, name: str | None) -> tuple[ScenarioElement, ...]:
+        """Return the elements of one input, in order of arrival."""
+        adds = (step for step in self.steps if isinstance(step, Add) and step.of in (None, name))
+        return tuple(element for step in adds for element in step.elements)
+
+    def _check_input(self, name: str | None, argument: str, method: str) -> None:
+        if name is not None and name not in self.inputs:
+            raise InvalidArgument(
+                f"the scenario has no input {name!r}",
+                where=f"Scenario.{method}({argument}=)",
+                hint=nearest(str(name), self.inputs)
+                if self.inputs
+                else f'Name the inputs first: Scenario("{name}", "other")',
+            )
+
     def _with(self, step: Step) -> Self:
-        longer = type(self)(start=self.start, watermark=self.watermark_at_start)
+        longer = type(self)(*self.inputs, start=self.start, watermark=self.watermark_at_start)
         object.__setattr__(longer, "steps", (*self.steps, step))
         return longer
+
+
+def _checked_inputs(inputs: tuple[str, ...]) -> tuple[str, ...]:
+    for name in inputs:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidArgument(
+                f"{describe('input', name)} is not the name of an input",
+                where="Scenario",
+                hint='Name inputs like Python variables: Scenario("orders", "payments")',
+            )
+    if len(set(inputs)) < len(inputs):
+        raise InvalidArgument(
+            f"two inputs have one name: {_listed(inputs)}",
+            where="Scenario",
+            hint='Name them apart: Scenario("left", "right")',
+        )
+    return inputs
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _element(parts: ElementLike) -> ScenarioElement:

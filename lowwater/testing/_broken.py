@@ -8,6 +8,7 @@ from typing import Any, assert_never, final
 from lowwater.engine.records.panes import Pane
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, Step, WatermarkMove
 from lowwater.testing._moments import show
+from lowwater.testing._text import calls_of
 from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 from lowwater.windows import Window
@@ -61,12 +62,10 @@ def window_text(window: Window) -> str:
 
 def code_of(scenario: Scenario) -> str:
     """Return the expression that builds a scenario, a step per line."""
-    steps = [Scenario(start=scenario.start)._with(step) for step in scenario.steps]
-    bare = repr(Scenario(start=scenario.start, watermark=scenario.watermark_at_start))
-    head = len(repr(Scenario(start=scenario.start)))
+    bare, *steps = calls_of(scenario)
     if not steps:
         return bare
-    return "\n".join(["(", f"    {bare}", *(f"    {repr(one)[head:]}" for one in steps), ")"])
+    return "\n".join(["(", f"    {bare}", *(f"    {step}" for step in steps), ")"])
 
 
 def _code(call: str, scenario: Scenario, other: Scenario | None) -> str:

@@ -22,6 +22,7 @@ from lowwater.time import Instant
 ArrivalsT = TypeVar("ArrivalsT", bound=Arrivals)
 
 _HEAD = ("at", "watermark", "value", "time", "key")
+_INPUT = "input"  # a column in front of them, of scenarios that name their inputs
 _SAME = "."
 _END = "end"
 
@@ -37,7 +38,8 @@ def to_code(scenario: Arrivals) -> str:
 def calls_of(scenario: Arrivals) -> list[str]:
     """Return the calls of the expression that builds the scenario: the first one, and each step."""
     start, mark = show(scenario.start), show(scenario.watermark_at_start)
-    calls = [f"start={start!r}"] + ([f"watermark={mark!r}"] if mark != "-inf" else [])
+    calls = [*map(repr, scenario.inputs), f"start={start!r}"]
+    calls += [f"watermark={mark!r}"] if mark != "-inf" else []
     return [f"Scenario({', '.join(calls)})", *map(_call, scenario.steps)]
 
 
@@ -46,7 +48,21 @@ def _call(step: Step) -> str:
     texts = list(map(repr, arguments))
     if step.at is not None and name != "clock":
         texts.append(f"at={show(step.at)!r}")
+    texts += [f"{argument}={of!r}" for argument, of in _input_of(step).items()]
     return f".{name}({', '.join(texts)})"
+
+
+def _input_of(step: Step) -> dict[str, str]:
+    """Return the argument that names the input of a step, if it names one."""
+    match step:
+        case Add(of=str(name)):
+            return {"to": name}
+        case WatermarkMove(of=str(name)) | InputEnd(of=str(name)):
+            return {"of": name}
+        case Add() | WatermarkMove() | ClockMove() | InputEnd():
+            return {}
+        case _:
+            assert_never(step)
 
 
 def _parts(step: Step) -> tuple[str, list[Any]]:
@@ -71,8 +87,14 @@ def to_markdown(scenario: Arrivals) -> str:
     more = tuple(dict.fromkeys(name for e in scenario.elements for name in e.columns))
     head = (*_HEAD, *more)
     rows = [[str(show(scenario.start)), str(show(scenario.watermark_at_start))]]
+    named = [", ".join(scenario.inputs)]
     for step in scenario.steps:
-        rows.extend(_step_rows(step, more))
+        parts = list(_step_rows(step, more))
+        named += ["".join(_input_of(step).values()), *[""] * (len(parts) - 1)]
+        rows.extend(parts)
+    if scenario.inputs:
+        head = (_INPUT, *head)
+        rows = [[name, *row] for name, row in zip(named, rows, strict=True)]
     body = [[*row, *[""] * (len(head) - len(row))] for row in rows]
     widths = [max(len(row[at]) for row in (head, *body)) for at in range(len(head))]
     rule = ["-" * width for width in widths]
@@ -109,27 +131,34 @@ def from_markdown(text: str, kind: type[ArrivalsT]) -> ArrivalsT:
     table = [
         (n, [c.strip() for c in line[1:-1].split("|")]) for n, line in lines if line[:1] == "|"
     ]
+    inputs: list[str] = []
+    if table and table[0][1][0] == _INPUT:
+        inputs = [cells[0] for _, cells in table]
+        table = [(n, cells[1:]) for n, cells in table]
     if len(table) < 3 or tuple(table[0][1][: len(_HEAD)]) != _HEAD:
         raise InvalidArgument(
             "the text has no table of a scenario",
             hint=f"Begin it with | {' | '.join(_HEAD)} |, a rule and the row of the start",
         )
     more = table[0][1][len(_HEAD) :]
-    return _from_rows(table[2:], more, kind)
+    return _from_rows(table[2:], inputs[2:], more, kind)
 
 
 def _from_rows(
-    rows: list[tuple[int, list[str]]], more: list[str], kind: type[ArrivalsT]
+    rows: list[tuple[int, list[str]]], inputs: list[str], more: list[str], kind: type[ArrivalsT]
 ) -> ArrivalsT:
     _, (start, mark, *_) = rows[0]
-    scenario = kind(start=_time(start), watermark=_time(mark))
+    names = [name.strip() for name in inputs[0].split(",")] if inputs else []
+    scenario = kind(*names, start=_time(start), watermark=_time(mark))
     bundle: list[Any] = []
     at: str = _SAME
-    for number, cells in rows[1:]:
+    of: str | None = None
+    for row, (number, cells) in enumerate(rows[1:], 1):
         if cells[0] and bundle:
-            scenario = scenario.add(*bundle, at=_at(at))
+            scenario = scenario.add(*bundle, at=_at(at), to=of)
             bundle = []
-        at = cells[0] or at
+        if cells[0]:
+            at, of = cells[0], (inputs[row] or None) if inputs else None
         if len(cells) != len(_HEAD) + len(more):
             raise InvalidArgument(
                 f"a row has {len(cells)} cells",
@@ -139,12 +168,12 @@ def _from_rows(
         if cells[3]:
             bundle.append(_element(cells, more))
         elif cells[1] == _END:
-            scenario = scenario.end(at=_at(at))
+            scenario = scenario.end(at=_at(at), of=of)
         elif cells[1]:
-            scenario = scenario.watermark(_time(cells[1]), at=_at(at))
+            scenario = scenario.watermark(_time(cells[1]), at=_at(at), of=of)
         else:
             scenario = scenario.clock(_time(at))
-    return scenario.add(*bundle, at=_at(at)) if bundle else scenario
+    return scenario.add(*bundle, at=_at(at), to=of) if bundle else scenario
 
 
 def _element(cells: list[str], more: list[str]) -> tuple[Any, ...]:
@@ -194,6 +223,7 @@ def _key(value: Any) -> Any:
 def to_yaml(scenario: Arrivals) -> str:
     """Return YAML: where clock and watermark start, then a list of steps."""
     data = {
+        **({"inputs": list(scenario.inputs)} if scenario.inputs else {}),
         "start": show(scenario.start),
         "watermark": show(scenario.watermark_at_start),
         "steps": [_step_data(step) for step in scenario.steps],
@@ -204,7 +234,8 @@ def to_yaml(scenario: Arrivals) -> str:
 
 def _step_data(step: Step) -> dict[str, Any]:
     name, arguments = _parts(step)
-    at = {} if step.at is None or name == "clock" else {"at": show(step.at)}
+    at: dict[str, Any] = {} if step.at is None or name == "clock" else {"at": show(step.at)}
+    at |= _input_of(step)
     if name == "add":
         return {name: [_plain(element) for element in arguments], **at}
     return {name: arguments[0] if arguments else True, **at}
@@ -222,20 +253,24 @@ def from_yaml(text: str, kind: type[ArrivalsT]) -> ArrivalsT:
 
 def from_data(data: dict[str, Any], kind: type[ArrivalsT]) -> ArrivalsT:
     """Return the scenario of what YAML reads as."""
-    scenario = kind(start=data.get("start", "00:00:00"), watermark=data.get("watermark", "-inf"))
+    scenario = kind(
+        *data.get("inputs", ()),
+        start=data.get("start", "00:00:00"),
+        watermark=data.get("watermark", "-inf"),
+    )
     step: dict[str, Any]
     rest: dict[str, Any]
     for number, step in enumerate(data["steps"]):
         match step:
             case {"add": elements, **rest}:
                 parts = [(e[0], e[1], _key(e[2]), *e[3:]) for e in elements]
-                scenario = scenario.add(*parts, at=rest.get("at"))
+                scenario = scenario.add(*parts, at=rest.get("at"), to=rest.get("to"))
             case {"watermark": to, **rest}:
-                scenario = scenario.watermark(to, at=rest.get("at"))
+                scenario = scenario.watermark(to, at=rest.get("at"), of=rest.get("of"))
             case {"clock": to}:
                 scenario = scenario.clock(to)
             case {"end": _, **rest}:
-                scenario = scenario.end(at=rest.get("at"))
+                scenario = scenario.end(at=rest.get("at"), of=rest.get("of"))
             case _:
                 raise InvalidArgument(
                     f"{step!r} is not a step",

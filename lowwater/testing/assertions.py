@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.pipeline import Result
+from lowwater.pipeline.forms import Element
 from lowwater.testing._moments import moment, show
+from lowwater.testing.pipeline_run import PipelineRun
 from lowwater.testing.scenario import ScenarioRun
 from lowwater.time import Instant
 from lowwater.windows import Window
@@ -29,15 +32,17 @@ PANE_FIELDS = (
     "watermark",
 )
 """The fields of a pane in the order in which a tuple gives them; one may leave out the last."""
+ELEMENT_FIELDS = ("timestamp", "key", "value", "kind", "output")
+"""The fields of an element in the order in which a tuple gives them."""
 LATE_FIELDS = ("value", "window", "reason", "time", "key", "watermark")
 """The fields of a late record in the order in which a tuple gives them."""
 _TIMES = frozenset({"emitted_at", "timestamp", "watermark", "time"})
 
-Expected: TypeAlias = Pane | LateRecord | Mapping[str, Any] | Sequence[Any]
+Expected: TypeAlias = Pane | LateRecord | Element | Mapping[str, Any] | Sequence[Any]
 
 
 def assert_panes(
-    actual: ScenarioRun | Result | Iterable[Pane],
+    actual: ScenarioRun | PipelineRun | Result | Iterable[Pane],
     expected: Iterable[Expected],
     *,
     fields: Sequence[str] = PANE_FIELDS,
@@ -61,18 +66,58 @@ def assert_panes(
     AssertionError: the panes differ (- expected, + actual)
     - emitted_at=12:06:00  window=12:00:00..12:02:00  value=5  timing=ON_TIME
     """
-    panes = actual.panes if isinstance(actual, (ScenarioRun, Result)) else actual
+    panes = actual.panes if isinstance(actual, (ScenarioRun, PipelineRun, Result)) else actual
     _assert_same("panes", list(panes), list(expected), tuple(fields), PANE_FIELDS)
 
 
+def assert_elements(
+    actual: PipelineRun | Result | Iterable[Element],
+    expected: Iterable[Expected],
+    *,
+    fields: Sequence[str] = ELEMENT_FIELDS,
+) -> None:
+    """Assert that the records of a join, a table or a process equal the expected ones, in order.
+
+    As :func:`assert_panes` does. Of a value that is given as a mapping, only the fields that it
+    names are compared.
+
+    Args:
+        actual: A run, the result of ``collect()``, or elements.
+        expected: Each a mapping of some fields, or a tuple of the first few of ``fields``.
+        fields: What the places of a tuple mean.
+
+    Raises:
+        AssertionError: They differ; the message shows where.
+
+    >>> assert_elements([], [("12:00:20", "s1", {"query": "boots"}, "insert")])
+    Traceback (most recent call last):
+    ...
+    AssertionError: the elements differ (- expected, + actual)
+    - timestamp=12:00:20  key=s1  value={'query': 'boots'}  kind=insert
+    """
+    if isinstance(actual, Result):
+        found = actual.elements()
+    else:
+        found = actual.elements if isinstance(actual, PipelineRun) else list(actual)
+    wanted = [_given(one, tuple(fields), ELEMENT_FIELDS) for one in expected]
+    named = dict.fromkeys(
+        name for one in wanted if isinstance(one.get("value"), Mapping) for name in one["value"]
+    )
+    for one in wanted:
+        if isinstance(one.get("value"), Mapping):
+            one["value"] = _Part(one["value"])
+    shown = [replace(one, value=_named(one.value, named)) for one in found]
+    _compare("elements", shown, wanted, tuple(fields))
+
+
 def assert_late(
-    actual: ScenarioRun | Result | Iterable[LateRecord],
+    actual: ScenarioRun | PipelineRun | Result | Iterable[LateRecord],
     expected: Iterable[Expected],
     *,
     fields: Sequence[str] = LATE_FIELDS,
 ) -> None:
     """Assert that the late records equal the expected ones, as :func:`assert_panes` does."""
-    late = actual.late if isinstance(actual, (ScenarioRun, Result)) else actual
+    late = actual.late if isinstance(actual, (ScenarioRun, PipelineRun, Result)) else actual
     _assert_same("late records", list(late), list(expected), tuple(fields), LATE_FIELDS)
 
 
@@ -83,7 +128,12 @@ def _assert_same(
     order: tuple[str, ...],
     known: tuple[str, ...],
 ) -> None:
-    wanted = [_given(one, order, known) for one in expected]
+    _compare(what, actual, [_given(one, order, known) for one in expected], order)
+
+
+def _compare(
+    what: str, actual: list[Any], wanted: list[dict[str, Any]], order: tuple[str, ...]
+) -> None:
     if len(actual) == len(wanted) and not any(map(_differing, actual, wanted)):
         return
     default = tuple(dict.fromkeys(name for want in wanted for name in want)) or order
@@ -91,9 +141,38 @@ def _assert_same(
     raise AssertionError("\n".join([f"the {what} differ (- expected, + actual)", *lines]))
 
 
+@final
+class _Part:
+    """Some fields of a mapping, equal to each mapping that has them.
+
+    Args:
+        fields: The fields.
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # what is equal to it has other hashes
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and all(
+            name in other and _same(other[name], value) for name, value in self._fields.items()
+        )
+
+    def __str__(self) -> str:
+        return str(dict(self._fields))
+
+
+def _named(value: Any, names: Iterable[str]) -> Any:
+    """Return some fields of a mapping, if they are named."""
+    if not isinstance(value, Mapping) or not (found := [name for name in names if name in value]):
+        return value
+    return {name: value[name] for name in found}
+
+
 def _given(one: Expected, order: tuple[str, ...], known: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields that an expectation gives, times and windows as the engine has them."""
-    if isinstance(one, (Pane, LateRecord)):
+    if isinstance(one, (Pane, LateRecord, Element)):
         return {name: getattr(one, name) for name in (*known, "values") if hasattr(one, name)}
     if isinstance(one, Mapping):
         given = dict(one)

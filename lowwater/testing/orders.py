@@ -70,6 +70,7 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
     >>> reordered(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1, 0])
     Scenario(start='00:00:00').add((2, '12:01:00', 'A'), (1, '12:00:00', 'A'))
     """
+    check_scenario(scenario)
     elements = scenario.elements
     if sorted(order) != list(range(len(elements))):
         raise InvalidArgument(
@@ -96,6 +97,7 @@ def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
     >>> rebundled(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1])
     Scenario(start='00:00:00').add((1, '12:00:00', 'A')).add((2, '12:01:00', 'A'))
     """
+    check_scenario(scenario)
     if not sizes or min(sizes) < 1:
         raise InvalidArgument(
             f"sizes={list(sizes)!r} are not sizes of bundles", hint="Give ints of at least 1"
@@ -167,7 +169,7 @@ def _with_steps(
     scenario: Scenario, steps: Sequence[Step], *, watermark: Instant | None = None
 ) -> Scenario:
     at = scenario.watermark_at_start if watermark is None else watermark
-    made = Scenario(start=scenario.start, watermark=at)
+    made = Scenario(*scenario.inputs, start=scenario.start, watermark=at)
     for step in steps:
         made = made._with(step)
     return made

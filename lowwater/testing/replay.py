@@ -8,11 +8,10 @@ a single one which the scenario does not give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias, assert_never, final
+from typing import ClassVar, TypeAlias, assert_never, final
 
-import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ManualClock
@@ -26,8 +25,8 @@ from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import RunOptions
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
+from lowwater.testing._inputs import columns_of, times_of
 from lowwater.testing.scenario import Scenario, check_scenario
-from lowwater.time import Instant
 from lowwater.watermark import External
 
 Testable: TypeAlias = Pipeline | Callable[[Stream], Pipeline]
@@ -108,8 +107,8 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         raise InvalidArgument(
             f"the pipeline reads {len(graph.reads)} sources, but a scenario is one",
             where="lowwater.testing",
-            hint="Test the part after each source, or a function that builds the pipeline on one "
-            "stream",
+            hint='Use Scenario("left", "right") and its run_pipeline, '
+            "or a function that builds the pipeline on one stream",
         )
     (read,) = graph.reads
     clock, watermark = ManualClock(), External()
@@ -209,20 +208,8 @@ class ScenarioSource:
         columns = {"key": column_of([element.key for element in elements])}
         columns |= dict.fromkeys(self.keys, columns["key"])
         columns |= {name: column_of([row.get(name) for row in rows]) for name in names}
-        times = _times([element.time for element in elements])
+        times = times_of([element.time for element in elements])
         return columns | dict.fromkeys(self.times, times)
-
-
-def columns_of(value: Any, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of an element's value, and those it has beside that."""
-    return {**(value if isinstance(value, Mapping) else {"value": value}), **more}
-
-
-def _times(times: list[Any]) -> Column:
-    if times and all(isinstance(at, Instant) for at in times):
-        instants = pa.array(np.array(times, dtype=np.int64), pa.timestamp("us", "UTC"))
-        return Column.from_arrow(instants)
-    return Column.of_objects(times)
 
 
 def _grouped_by(graph: Graph, read: Read) -> tuple[str, ...]:

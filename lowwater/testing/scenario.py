@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.admission import OnError
@@ -16,7 +16,9 @@ from lowwater.pipeline.result import Traced
 from lowwater.testing import _text
 from lowwater.testing._arrivals import Arrivals
 from lowwater.testing._drive import Aggregates, drive
+from lowwater.testing._inputs import Build
 from lowwater.testing._moments import moment
+from lowwater.testing.pipeline_run import PipelineRun, ScenarioRunner, run_pipeline
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
@@ -35,9 +37,16 @@ class Scenario(Arrivals):
     any form of S-T1 works too. The clock advances only by a step's ``at``, before the step, and by
     :meth:`clock`.
 
+    A scenario with several inputs names them. Each has elements and a watermark of its own, and
+    :meth:`run_pipeline` runs joins, tables and unions of them:
+
+    >>> Scenario("left", "right", start="12:00").add((5, "12:00", "A"), to="right").end(of="left")
+    Scenario('left', 'right', start='12:00:00').add((5, '12:00:00', 'A'), to='right').end(of='left')
+
     Args:
+        *inputs: The names of the inputs, if there are several.
         start: The clock at the start.
-        watermark: The watermark at the start; unknown by default.
+        watermark: The watermark at the start, of all inputs; unknown by default.
 
     >>> Scenario(start="12:00").add((5, "12:00:26", "A"), at="12:05:19").watermark("12:02").end()
     Scenario(start='12:00:00').add((5, '12:00:26', 'A'), at='12:05:19').watermark('12:02:00').end()
@@ -97,6 +106,43 @@ class Scenario(Arrivals):
         """Run the scenario through the engine with a given :class:`Windowing`."""
         return self._run(windowing, aggregate, on_error, trace=trace)
 
+    def run_pipeline(
+        self,
+        build: Build,
+        *,
+        runner: ScenarioRunner = "embedded",
+        restarts: Iterable[int] | Literal["all"] | None = None,
+        trace: bool = False,
+    ) -> PipelineRun:
+        """Run the scenario through a pipeline that a function builds on its inputs.
+
+        Each input is a stream with the columns ``time``, ``key`` and ``value``, or one per field
+        where values are mappings. A step is one bundle. The input ends only where the scenario says
+        so, so that ``state_rows`` tells what remains before the end.
+
+        Args:
+            build: A function from one stream for each input to whatever can be run, or a table.
+            runner: ``embedded``, or ``levels``: the functions that Spark calls for each key group,
+                without Spark, with the state read again at each step.
+            restarts: After which steps, by number, the run stops, and another one resumes from what
+                it has stored; ``"all"``: after each. Only of the embedded runner.
+            trace: Whether to record what happens to each element, in ``trace``.
+
+        Raises:
+            InvalidArgument: The function returns nothing that can be run, or does not read exactly
+                the inputs of the scenario.
+
+        >>> run = (
+        ...     Scenario("left", "right")
+        ...     .add(("boots", "12:00", "s1"), to="left")
+        ...     .add(("click", "12:05", "s1"), ("click", "12:11", "s1"), to="right")
+        ...     .run_pipeline(lambda left, right: left.join(right, on="key", within="10m"))
+        ... )
+        >>> [(one.key, one.value["value"], one.value["value_right"]) for one in run.elements]
+        [('s1', 'boots', 'click')]
+        """
+        return run_pipeline(self, build, runner=runner, restarts=restarts, trace=trace)
+
     def _run(
         self,
         windowing: Windowing,
@@ -106,6 +152,7 @@ class Scenario(Arrivals):
         *,
         trace: bool = False,
     ) -> ScenarioRun:
+        check_scenario(self)
         driven = drive(self, windowing, aggregate, on_error, signs, trace=trace)
         return ScenarioRun(self, windowing, **driven._asdict())
 
@@ -153,10 +200,10 @@ class Scenario(Arrivals):
 
 
 def check_scenario(value: object) -> None:
-    """Raise for what was given as a scenario and is none.
+    """Raise for what was given as a scenario of one input and is none.
 
     Raises:
-        InvalidArgument: It is something else, such as the next argument.
+        InvalidArgument: It is something else, such as the next argument, or has several inputs.
     """
     if not isinstance(value, Scenario):
         raise InvalidArgument(
@@ -164,6 +211,12 @@ def check_scenario(value: object) -> None:
             where="lowwater.testing",
             hint='Write Scenario().add((5, "12:00:26", "A")); the order of arguments is in the '
             "help of the function",
+        )
+    if len(value.inputs) > 1:
+        raise InvalidArgument(
+            f"the scenario has {len(value.inputs)} inputs, and this takes one",
+            where="lowwater.testing",
+            hint="Use scenario.run_pipeline(lambda left, right: ...), or a scenario of one input",
         )
 
 

@@ -30,7 +30,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, load_extra
 from lowwater.testing._moments import MomentLike, moment
 from lowwater.testing.orders import rebundled, reordered
-from lowwater.testing.scenario import Scenario
+from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.time import START_OF_TIME, DurationLike, Instant, duration
 from lowwater.triggers import (
     AfterAll,
@@ -274,6 +274,7 @@ def scenarios(
     unit: DurationLike = "1s",
     max_steps: int = 14,
     ends: bool = True,
+    inputs: Sequence[str] = (),
 ) -> st.SearchStrategy[Scenario]:
     """Return scenarios: bundles of elements between advances of the clock and the watermark.
 
@@ -292,10 +293,14 @@ def scenarios(
         unit: The unit of all times; choose it so that a few units make a window.
         max_steps: How many steps there may be before the end.
         ends: Whether the input ends.
+        inputs: The names of the inputs, for joins, tables and unions. Each advances by itself or
+            with the others, and late elements are late for the slowest of them. They shrink
+            towards the first input.
 
     Raises:
         InvalidArgument: There are no keys, ``max_steps`` is not a whole number above zero,
-            ``disorder`` or ``unit`` is too short, or ``values`` or a column is no strategy.
+            ``disorder`` or ``unit`` is too short, ``values`` or a column is no strategy, or
+            ``inputs`` are not different names.
     """
     _check_keys(keys)
     _check_whole("max_steps", max_steps, least=1)
@@ -305,9 +310,17 @@ def scenarios(
     micros = positive_duration(unit, "unit")
     behind = _of_units(disorder, micros)
     begin = [int(moment("00:00:00")), -20 * micros] if start is None else [int(moment(start))]
+    if isinstance(inputs, str):
+        raise InvalidArgument(
+            f"{describe('inputs', inputs)} is one text, not several names",
+            where="scenarios",
+            hint='Write inputs=("left", "right")',
+        )
+    Scenario(*inputs)  # raises unless they are different names
     return _scenarios(
-        begin, micros, behind, late, tuple(keys), values, dict(columns or {}), max_steps, ends
-    )
+        begin, micros, behind, late, tuple(keys), values, dict(columns or {}), max_steps, ends,
+        tuple(inputs),
+    )  # fmt: skip
 
 
 def reorderings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
@@ -316,7 +329,7 @@ def reorderings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
     Raises:
         InvalidArgument: It is not a scenario.
     """
-    _check_scenario(scenario)
+    check_scenario(scenario)
     numbers = list(range(len(scenario.elements)))
     return st.permutations(numbers).map(lambda order: reordered(scenario, order))
 
@@ -327,7 +340,7 @@ def bundlings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
     Raises:
         InvalidArgument: It is not a scenario.
     """
-    _check_scenario(scenario)
+    check_scenario(scenario)
     most = max(1, min(6, len(scenario.elements)))
     sizes = st.lists(st.integers(1, most), min_size=1, max_size=6)
     return sizes.map(lambda some: rebundled(scenario, some))
@@ -345,11 +358,14 @@ def _scenarios(
     columns: Mapping[str, st.SearchStrategy[Any]],
     max_steps: int,
     ends: bool,
+    inputs: tuple[str, ...],
 ) -> Scenario:
     base = draw(st.sampled_from(begin))
-    clock = watermark = latest = arrived = 0
+    clock = latest = arrived = 0
+    several = len(inputs) > 1
+    watermarks: dict[str | None, int] = dict.fromkeys(inputs if several else (None,), 0)
     first_mark = draw(st.sampled_from([START_OF_TIME, base])) if late else START_OF_TIME
-    scenario = Scenario(start=Instant(base), watermark=Instant(first_mark))
+    scenario = Scenario(*inputs, start=Instant(base), watermark=Instant(first_mark))
     for _ in range(draw(st.integers(1, max_steps))):
         at = None
         if draw(st.booleans()):
@@ -357,27 +373,32 @@ def _scenarios(
             at = Instant(base + clock * micros)
         kind = draw(st.sampled_from(["add", "add", "add", "watermark", "clock"]))
         if kind == "add":
+            of = draw(st.sampled_from(inputs)) if several else None
             bundle = []
             for _ in range(draw(st.integers(1, 4))):
                 latest += draw(st.integers(0, 6))
                 second = latest - draw(st.integers(0, disorder))
                 if not late:
-                    second = max(second, watermark)
+                    second = max(second, watermarks[of])
                 else:  # where things collide: about the watermark
                     near = draw(st.sampled_from([None, None, 0, -8]))
                     if near is not None:
-                        second = watermark + near + draw(st.integers(0, 8))
+                        second = min(watermarks.values()) + near + draw(st.integers(0, 8))
                 latest = max(latest, second)
                 time = Instant(base + second * micros)
                 value = arrived if values is None else draw(values)
                 more = {name: draw(column) for name, column in columns.items()}
                 bundle.append((value, time, draw(st.sampled_from(keys)), more))
                 arrived += 1
-            scenario = scenario.add(*bundle, at=at)
+            scenario = scenario.add(*bundle, at=at, to=of)
         elif kind == "watermark":
-            watermark += draw(st.integers(-3 if late else 0, 12))
-            latest = max(latest, watermark)
-            scenario = scenario.watermark(Instant(base + watermark * micros), at=at)
+            moved = draw(st.sampled_from([None, *inputs])) if several else None
+            to = draw(st.integers(-3 if late else 0, 12))
+            to += min(watermarks.values()) if moved is None else watermarks[moved]
+            for one in watermarks if moved is None else (moved,):
+                watermarks[one] = max(watermarks[one], to) if several else to
+            latest = max(latest, to)
+            scenario = scenario.watermark(Instant(base + to * micros), at=at, of=moved)
         elif at is not None:
             scenario = scenario.clock(at)
     return scenario.end() if ends else scenario
@@ -429,15 +450,6 @@ def _checked_columns(columns: object) -> Mapping[str, Any]:
             hint='Write columns={"gap": durations(most=9)}',
         )
     return columns or {}
-
-
-def _check_scenario(scenario: object) -> None:
-    if not isinstance(scenario, Scenario):
-        raise InvalidArgument(
-            f"{describe('scenario', scenario)} is not a Scenario",
-            where="lowwater.testing.strategies",
-            hint='Give one, as in Scenario().add((5, "12:00:26", "A")).end()',
-        )
 
 
 def _windowing(fields: dict[str, Any]) -> Windowing:

@@ -118,12 +118,14 @@ class TraceOrdinates:
     merges: Sequence[int]
     panes: Sequence[int]
     steps: bool
+    pairs: Sequence[int] = ()
 
     @classmethod
     def of(cls, trace: StageTrace) -> TraceOrdinates:
         """Return the clock's readings or, if it hardly moved, numbers of steps. O(n log n)."""
         readings = {element.clock for element in trace.elements}
         readings.update(pane.emitted_at for pane in trace.panes)
+        readings.update(pair.clock for pair in trace.pairs)
         if len(readings) >= min(_FEW, len(trace.elements)):
             return cls(
                 [element.clock for element in trace.elements],
@@ -131,9 +133,11 @@ class TraceOrdinates:
                 [merge.clock for merge in trace.merges],
                 [pane.emitted_at for pane in trace.panes],
                 steps=False,
+                pairs=[pair.clock for pair in trace.pairs],
             )
         found: tuple[list[int], ...] = tuple(
-            [0] * len(part) for part in (trace.elements, trace.moves, trace.merges, trace.panes)
+            [0] * len(part)
+            for part in (trace.elements, trace.moves, trace.merges, trace.panes, trace.pairs)
         )
         step, before = 0, None
         known, since = START_OF_TIME, 0  # the highest watermark that something stood at already
@@ -149,11 +153,11 @@ class TraceOrdinates:
             found[kind][at] = step
             if watermark > known:
                 known, since = watermark, 0 if kind == _MOVE else step
-        elements, moves, merges, panes = found
-        return cls(elements, moves, merges, panes, steps=True)
+        elements, moves, merges, panes, pairs = found
+        return cls(elements, moves, merges, panes, steps=True, pairs=pairs)
 
 
-_ELEMENT, _MOVE, _MERGE, _PANE = range(4)
+_ELEMENT, _MOVE, _MERGE, _PANE, _PAIR = range(5)
 
 
 def _watermark(trace: StageTrace, kind: int, at: int) -> int:
@@ -162,6 +166,8 @@ def _watermark(trace: StageTrace, kind: int, at: int) -> int:
         return trace.elements[at].watermark
     if kind == _MOVE:
         return trace.moves[at].input_watermark
+    if kind == _PAIR:
+        return trace.pairs[at].watermark
     return trace.panes[at].watermark if kind == _PANE else START_OF_TIME
 
 
@@ -171,3 +177,4 @@ def _order(trace: StageTrace) -> Iterator[tuple[int, int, int]]:
     yield from ((move.order, _MOVE, at) for at, move in enumerate(trace.moves))
     yield from ((merge.order, _MERGE, at) for at, merge in enumerate(trace.merges))
     yield from ((order, _PANE, at) for at, order in enumerate(trace.pane_orders))
+    yield from ((pair.order, _PAIR, at) for at, pair in enumerate(trace.pairs))

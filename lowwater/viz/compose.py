@@ -21,6 +21,7 @@ from lowwater.time import (
 )
 from lowwater.viz._panel import PanelOf, hashable
 from lowwater.viz.axes import TraceOrdinates
+from lowwater.viz.join_scene import JoinScene, join_scene
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import endless, move_title, watermark_text
 from lowwater.windows import Window
@@ -41,21 +42,27 @@ def compose(
     keys: Sequence[Any] | None = None,
     column: str | None = None,
     between: Between | None = None,
-) -> Scene:
+) -> Scene | JoinScene:
     """Return the scene of a stage. O(n log n) in elements and panes.
 
     Args:
         trace: The trace of the stage.
         keys: The keys to draw, in order; by default those with the most events, in order of
             appearance.
-        column: The aggregate to draw; the first by default.
+        column: The aggregate to draw, the first by default; of a join the column of its records.
         between: The first event time to draw, and the end (exclusive); all by default.
 
     Raises:
-        InvalidArgument: There is no such aggregate or key, or ``between`` is not an interval.
+        InvalidArgument: There is no such column or key, or ``between`` is not an interval.
     """
     stretch = None if between is None else _stretch(between)
     whole, trace = trace, trace if stretch is None else _within(trace, stretch)
+    if whole.joining is not None:
+        chosen, left_out = _keys(trace, keys, whole, stretch)
+        return join_scene(
+            whole, chosen, column=column, stretch=stretch, headed=len(_busy(whole)) > 1,
+            notes=_left_out(left_out, stretch, is_empty=not trace.elements),
+        )  # fmt: skip
     shown = _aggregate(trace, column)
     spec = trace.aggregates.get(shown) if shown is not None else None
     chosen, left_out = _keys(trace, keys, whole, stretch)
@@ -67,9 +74,7 @@ def compose(
     for key in chosen:
         panel = PanelOf(trace, key, ordinates, x, y, watermark)
         panels.append(panel.build(shown, getattr(spec, "column", None)))
-    notes = [f"{left_out:,} more keys are not shown: select keys with key="] if left_out else []
-    if not (trace.elements or trace.panes):
-        notes.append(f"no elements and no panes{_where(stretch)}")
+    notes = _left_out(left_out, stretch, is_empty=not (trace.elements or trace.panes))
     return Scene(
         title=_title(trace, shown),
         x=x,
@@ -80,6 +85,14 @@ def compose(
         headed=len(_busy(whole)) > 1,
         notes=tuple(notes),
     )
+
+
+def _left_out(keys: int, stretch: Span | None, *, is_empty: bool) -> list[str]:
+    """Return what is not drawn, in words."""
+    notes = [f"{keys:,} more keys are not shown: select keys with key="] if keys else []
+    if is_empty:
+        notes.append(f"no elements and no panes{_where(stretch)}")
+    return notes
 
 
 def _aggregate(trace: StageTrace, column: str | None) -> str | None:

@@ -8,8 +8,12 @@ from typing import Any, final
 
 from lowwater.display.palette import Theme
 from lowwater.engine.graph.trace import StageTrace, Trace
+from lowwater.errors import InvalidArgument
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
+from lowwater.viz.join_picture import lay_out_join
+from lowwater.viz.join_scene import JoinScene
+from lowwater.viz.join_timeline import join_text
 from lowwater.viz.picture import lay_out
 from lowwater.viz.raster import save_picture
 from lowwater.viz.scene import Scene
@@ -23,15 +27,16 @@ from lowwater.viz.timeline import to_text
 class Diagram:
     """The input and output of a stage as a picture.
 
-    Event time runs to the right, processing time upwards. Notebooks display the picture;
+    Event time runs to the right, processing time upwards. A join has a lane for each side, and a
+    line for each pair. Notebooks display the picture;
     ``print(diagram)`` prints a text timeline.
 
     Args:
-        scene: The content.
+        content: The content, without pixels.
         theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
     """
 
-    scene: Scene
+    content: Scene | JoinScene
     theme: Theme = "auto"
 
     def __post_init__(self) -> None:
@@ -52,7 +57,8 @@ class Diagram:
         Args:
             trace: The trace of the stage.
             key: The key to draw, or a list of keys; by default the six with the most events.
-            column: The aggregate to draw; the first by default.
+            column: The aggregate to draw, the first by default; of a join, the column whose values
+                are written at records.
             between: The first event time to draw, and the end (exclusive); all by default.
             theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
 
@@ -83,9 +89,23 @@ class Diagram:
         return replace(self, theme=theme)
 
     @property
+    def scene(self) -> Scene:
+        """The content of the diagram of a windowed stage or a process.
+
+        Raises:
+            InvalidArgument: It is the diagram of a join.
+        """
+        if not isinstance(self.content, Scene):
+            raise InvalidArgument(
+                "the diagram of a join has a scene of its own", where="scene", hint="Use .content"
+            )
+        return self.content
+
+    @property
     def picture(self) -> Picture:
         """The shapes of the picture, in pixels."""
-        return lay_out(self.scene)
+        content = self.content
+        return lay_out(content) if isinstance(content, Scene) else lay_out_join(content)
 
     def to_svg(self) -> str:
         """Render it as a self-contained SVG element without scripts."""
@@ -102,7 +122,9 @@ class Diagram:
             width: Characters per line; long notes on the right may exceed it.
             rows: The most moments per key; moments in the middle are left out.
         """
-        return to_text(self.scene, width=width, rows=rows)
+        if isinstance(self.content, Scene):
+            return to_text(self.content, width=width, rows=rows)
+        return join_text(self.content, width=width, rows=rows)
 
     def save(self, path: PathLike) -> None:
         """Write a file: ``.svg``, ``.html``, ``.txt``, or with matplotlib ``.png`` and ``.gif``.
@@ -119,8 +141,8 @@ class Diagram:
         return self.to_text()
 
     def __repr__(self) -> str:
-        keys = ", ".join(panel.name for panel in self.scene.panels)
-        return f"<diagram of {self.scene.title.partition(':')[0]}, keys: {keys or 'none'}>"
+        keys = ", ".join(panel.name for panel in self.content.panels)
+        return f"<diagram of {self.content.title.partition(':')[0]}, keys: {keys or 'none'}>"
 
     def _repr_svg_(self) -> str:
         return self.to_svg()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import cos, pi, sin
 from pathlib import Path
-from typing import final
+from typing import Literal, TypeAlias, final
 
 from lowwater.display.palette import Theme
 from lowwater.display.text import shown
-from lowwater.engine.graph.graph import Graph
+from lowwater.engine.graph.graph import Graph, Grouped, Joined, Upserted
 from lowwater.engine.graph.metrics import Metrics, watermark_text
-from lowwater.explain.graph_text import summary_texts
+from lowwater.explain.graph_text import exchange_text, summary_texts
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.time import END_OF_TIME
 from lowwater.viz.layers import Layers
@@ -33,17 +34,26 @@ from lowwater.viz.svg import check_theme, to_svg
 _WIDTH, _MARGIN, _GAP, _BETWEEN = 800, 16.0, 18.0, 46.0
 _LINE_HEIGHT, _TEXT, _BEND = 15.0, 11.0, 16.0
 _WIDEST = 330.0
+_LID, _ARC = 5.0, 24
+"""Of a cylinder: half the height of its lid, and how many lines make half an ellipse."""
+
+NodeKind: TypeAlias = Literal["source", "stage", "table"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A source or a stage in the picture: its name, steps and watermarks, a line each."""
+    """A source, a stage or a table in the picture: its name, steps and watermarks, a line each."""
 
     name: str
     lines: tuple[str, ...]
     watermarks: tuple[str, ...]
-    is_source: bool
+    kind: NodeKind
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a source."""
+        return self.kind == "source"
 
 
 @final
@@ -77,15 +87,20 @@ class GraphDiagram:
         """
         number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
         nodes = [
-            _node(graph.name_of(read), (shown(read.source),), metrics, is_source=True)
+            _node(graph.name_of(read), (shown(read.source),), metrics, "source")
             for read in graph.reads
         ]
         edges: list[tuple[int, int, str]] = []
         for stage in graph.stages:
             lines = tuple(summary_texts(stage))
-            nodes.append(_node(graph.name_of(stage), lines, metrics, is_source=False))
-            by = f"by {', '.join(stage.key_names)}"
-            edges += [(number[id(flow.origin)], number[id(stage)], by) for flow in stage.inputs]
+            kind: NodeKind = "table" if stage.makes_table else "stage"
+            keeps_rows = isinstance(stage.work, (Joined, Upserted, Grouped))
+            kept = "rows" if keeps_rows else "open windows"
+            nodes.append(_node(graph.name_of(stage), lines, metrics, kind, kept))
+            edges += [
+                (number[id(flow.origin)], number[id(stage)], exchange_text(stage, nth) or "")
+                for nth, flow in enumerate(stage.inputs)
+            ]
         return cls(tuple(nodes), tuple(dict.fromkeys(edges)), theme)
 
     def with_theme(self, theme: Theme) -> GraphDiagram:
@@ -127,7 +142,7 @@ class GraphDiagram:
 
 
 def _node(
-    name: str, lines: tuple[str, ...], metrics: Metrics | None, *, is_source: bool
+    name: str, lines: tuple[str, ...], metrics: Metrics | None, kind: NodeKind, kept: str = ""
 ) -> GraphNode:
     marks: list[str] = []
     for known in () if metrics is None else metrics.watermarks():
@@ -135,14 +150,14 @@ def _node(
             continue
         if known.input != known.output:
             marks.append(f"watermark in: {watermark_text(known.input)}")
-        out = "watermark" if is_source or known.input == known.output else "watermark out"
+        out = "watermark" if kind == "source" or known.input == known.output else "watermark out"
         marks.append(f"{out}: {watermark_text(known.output)}")
         if known.held_by is not None and known.output != END_OF_TIME:
             marks.append(f"held by {known.held_by}")
     stage = None if metrics is None else metrics.stages.get(name)
     if stage is not None and stage.open_windows:
-        marks.append(f"open windows: {stage.open_windows:,}")
-    return GraphNode(name, lines, tuple(marks), is_source)
+        marks.append(f"{kept}: {stage.open_windows:,}")
+    return GraphNode(name, lines, tuple(marks), kind)
 
 
 def _lay_out(diagram: GraphDiagram) -> Picture:
@@ -201,15 +216,18 @@ def _width(node: GraphNode) -> float:
 
 
 def _height(node: GraphNode) -> float:
-    return _LINE_HEIGHT * len(_texts(node)) + 14
+    return _LINE_HEIGHT * len(_texts(node)) + 14 + (2 * _LID if node.kind == "table" else 0)
 
 
 def _box(node: GraphNode, area: Area) -> Iterator[Shape]:
     title = "\n".join(_texts(node))
-    style = "source" if node.is_source else "stage"
-    yield Rect(area, "paper", 7)
-    yield Rect(area, style, 14 if node.is_source else 4, None, title)
     y = area.top + 18
+    if node.kind == "table":
+        yield from _cylinder(area, title)
+        y += 2 * _LID - 3
+    else:
+        yield Rect(area, "paper", 7)
+        yield Rect(area, node.kind, 14 if node.is_source else 4, None, title)
     room = area.right - area.left - 16
     for at, text in enumerate(_texts(node)):
         style = "text" if at <= len(node.lines) else "watermark-name"
@@ -217,6 +235,22 @@ def _box(node: GraphNode, area: Area) -> Iterator[Shape]:
         shown = fitted(text, room if style == "text" else room / BOLD, _TEXT)
         yield Label((area.left + area.right) / 2, y, shown, style, _TEXT, "middle", None, title)
         y += _LINE_HEIGHT
+
+
+def _cylinder(area: Area, title: str) -> Iterator[Shape]:
+    """Draw a table as the cylinder that stands for stored rows."""
+    middle, half = (area.left + area.right) / 2, (area.right - area.left) / 2
+
+    def arc(y: float, down: int) -> list[tuple[float, float]]:
+        """Return half an ellipse from left to right, above or below a height."""
+        turns = (pi * at / _ARC for at in range(_ARC + 1))
+        return [(middle - half * cos(turn), y + down * _LID * sin(turn)) for turn in turns]
+
+    top, bottom = area.top + _LID, area.bottom - _LID
+    outline = (*arc(top, -1), *reversed(arc(bottom, 1)))
+    yield Line(outline, "paper", True)
+    yield Line(outline, "table", True, None, title)
+    yield Line(tuple(arc(top, 1)), "lid")
 
 
 def _arrow(way: list[Area], by: str) -> Iterator[Shape]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -78,16 +78,23 @@ def lay_out(scene: Scene) -> Picture:
         bottom += 16
     height = round(bottom + 8)
     paper = Rect(Area(0, 0, WIDTH, height), "paper")
-    return Picture(WIDTH, height, (paper, *shapes), scene.title, tuple(_frames(scene)))
+    frames = keyframes(scene.frames, scene.y, steps=scene.steps)
+    return Picture(WIDTH, height, (paper, *shapes), scene.title, tuple(frames))
 
 
 def _head(scene: Scene, shapes: list[Shape]) -> float:
     """Append title and legend; return their bottom edge."""
+    y = title_labels(scene.title, shapes)
+    return legend(scene, shapes, _MARGIN, y, WIDTH - _MARGIN) + 6
+
+
+def title_labels(title: str, shapes: list[Shape]) -> float:
+    """Append a title; return its bottom edge."""
     y = 22.0
-    for line in _wrapped(scene.title, WIDTH - 2 * _MARGIN, 13):
+    for line in _wrapped(title, WIDTH - 2 * _MARGIN, 13):
         shapes.append(Label(_MARGIN, y, line, "head", 13))
         y += 17
-    return legend(scene, shapes, _MARGIN, y + 1, WIDTH - _MARGIN) + 6
+    return y + 1
 
 
 def _wrapped(text: str, width: float, size: float) -> list[str]:
@@ -151,7 +158,8 @@ def _notes(scene: Scene) -> Iterator[str]:
         yield "The watermark never advanced in this run."
 
 
-def _frames(scene: Scene) -> Iterator[Keyframe]:
-    for moment in scene.frames:
-        text = f"step {moment}" if scene.steps else short_text(moment, scene.y)
-        yield Keyframe(moment, text, (moment - scene.y.low) / scene.y.size)
+def keyframes(moments: Sequence[int], y: Span, *, steps: bool) -> Iterator[Keyframe]:
+    """Yield the moments at which something appears, as frames of a picture."""
+    for moment in moments:
+        text = f"step {moment}" if steps else short_text(moment, y)
+        yield Keyframe(moment, text, (moment - y.low) / y.size)

@@ -23,13 +23,14 @@ def to_svg(picture: Picture, *, theme: Theme = "auto") -> str:
     """
     number = {frame.moment: at for at, frame in enumerate(picture.frames)}
     body = "\n".join(_element(shape, number) for shape in picture.shapes)
-    name = escaped(picture.name)
+    name, used = escaped(picture.name), {shape.style for shape in picture.shapes}
+    styles = css(f"{SCOPE}-{theme}", theme, used)
     size = f'viewBox="0 0 {picture.width} {picture.height}" width="{picture.width}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{SCOPE} {SCOPE}-{theme}" {size} '
         f'height="{picture.height}" role="img" aria-label="{name}" '
         'style="max-width:100%;height:auto">'
-        f"<title>{name}</title><style>{css(f'{SCOPE}-{theme}', theme)}</style>\n{body}\n</svg>\n"
+        f"<title>{name}</title><style>{styles}</style>\n{body}\n</svg>\n"
     )
 
 

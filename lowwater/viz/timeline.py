@@ -57,6 +57,20 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
     Raises:
         InvalidArgument: There is no room for a timeline.
     """
+    check_room(width, rows)
+    lines = wrap(scene.title, width, subsequent_indent="  ")
+    for panel in scene.panels:
+        lines += _Timeline(scene, panel, width, rows).lines()
+    lines += [*scene.notes, _legend(scene)]
+    return "\n".join(plain(line.rstrip()) for line in lines if line.strip()) + "\n"
+
+
+def check_room(width: int, rows: int) -> None:
+    """Raise if there is no room for a timeline.
+
+    Raises:
+        InvalidArgument: It is too narrow, or has too few rows.
+    """
     for name, value, least in (("width", width, _LEAST_WIDTH), ("rows", rows, 2)):
         if value < least:
             raise InvalidArgument(
@@ -64,11 +78,17 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
                 where="to_text",
                 hint=f"Use {least} or more",
             )
-    lines = wrap(scene.title, width, subsequent_indent="  ")
-    for panel in scene.panels:
-        lines += _Timeline(scene, panel, width, rows).lines()
-    lines += [*scene.notes, _legend(scene)]
-    return "\n".join(_plain(line.rstrip()) for line in lines if line.strip()) + "\n"
+
+
+def signed(mark: Mark) -> str:
+    """Return an element's value within the signs of its outcome."""
+    opening, closing = _SIGNS[mark.outcome]
+    text = mark.text or "*"
+    if mark.retract:
+        text = f"[{text}]"
+    if not mark.retract or mark.outcome != "kept":
+        text = f"{opening}{text}{closing}"
+    return text
 
 
 @final
@@ -166,12 +186,7 @@ class _Timeline:
             row[column] = _FILL[box.kind]
 
     def _write(self, row: list[str], mark: Mark) -> None:
-        opening, closing = _SIGNS[mark.outcome]
-        text = mark.text or "*"
-        if mark.retract:
-            text = f"[{text}]"
-        if not mark.retract or mark.outcome != "kept":
-            text = f"{opening}{text}{closing}"
+        text = signed(mark)
         column = max(0, min(self._column(mark.x) - 1, len(row) - len(text)))
         for sign in text:
             if column < len(row):
@@ -241,6 +256,7 @@ def _legend(scene: Scene) -> str:
     return "  ".join(parts)
 
 
-def _plain(line: str) -> str:
+def plain(line: str) -> str:
+    """Return a line without signs that a terminal may not have."""
     shown = line.replace(MINUS, "-").replace("…", "...")
     return "".join(sign if sign.isprintable() else "?" for sign in shown)

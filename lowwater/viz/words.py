@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lowwater.display.text import number
-from lowwater.engine.graph.trace import TracedElement, TracedMerge, TracedMove
+from lowwater.engine.graph.trace import (
+    StageTrace,
+    TracedElement,
+    TracedMerge,
+    TracedMove,
+    TracedPair,
+)
 from lowwater.engine.records.panes import Pane
 from lowwater.time import DAY_US, END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.windows import Window
@@ -119,6 +125,20 @@ def merge_title(merge: TracedMerge) -> str:
     """Describe a merge of windows."""
     into, at = window_text(merge.into), format_instant(merge.clock)
     return f"{len(merge.of)} windows merged into {into} at {at}"
+
+
+def pair_title(trace: StageTrace, pair: TracedPair) -> str:
+    """Describe what a join emitted: its records, its event time, and when."""
+    lines = [
+        f"{side}: {_values(trace.elements[at].values, None)}" if at is not None else f"{side}: none"
+        for side, at in (("left", pair.left), ("right", pair.right))
+    ]
+    lines += [
+        f"event time {format_instant(pair.time)}",
+        f"emitted at {format_instant(pair.clock)}",
+        f"watermark at emission {watermark_text(pair.watermark)}",
+    ]
+    return "\n".join(lines)
 
 
 def move_title(move: TracedMove) -> str:

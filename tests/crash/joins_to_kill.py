@@ -1,5 +1,7 @@
 """Joins and tables to kill: three joins of two streams, one with a history, and tables.
 
+The views are in files and in SQLite, and in PostgreSQL if the environment names a server.
+
 ::
 
     left ──┬─ pairs (outer, early) ── hours
@@ -9,9 +11,13 @@
 
 from __future__ import annotations
 
+import os
+
+import narwhals as nw
+
 import lowwater as lw
 from lowwater.engine.graph import sources
-from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, SqliteTable
+from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, PostgresTable, Sink, SqliteTable
 from tests.crash.killed_process import instructions
 
 CLOCK = lw.ArrivalClock("arrived", tick="5s")
@@ -44,17 +50,22 @@ def main() -> None:
         right, on="key", order="value", late_versions="correct", keep="6s"
     ).named("valued")
     rows = left.table(key="name", order="value", ttl="60s").named("rows")
+    rows = rows.with_columns(key=nw.when(lw.col("value") > -30).then(lw.col("key")))
     both = rows.join(right.table(key="key").named("keys"), on="key", how="left").named("both")
     by_key = both.group_by("key").aggregate(n=lw.count(), most=lw.max("value")).named("by key")
-    view = str(out / "view.sqlite")
+    both_in: list[Sink] = [SqliteTable(str(out / "view.sqlite"), "both")]
+    by_key_in: list[Sink] = [SqliteTable(str(out / "view.sqlite"), "by_key")]
+    if (dsn := os.environ.get("LOWWATER_DSN")) is not None:
+        both_in.append(PostgresTable(dsn, f"both_{work.folder.name}"))
+        by_key_in.append(PostgresTable(dsn, f"by_key_{work.folder.name}"))
     work.run(
         pairs.write_jsonl(out / "pairs"),
         hours.write_parquet(out / "hours"),
         lone.write_parquet(out / "lone"),
         met.write_jsonl(out / "met"),
         valued.write_jsonl(out / "valued"),
-        both.write_to(JsonLinesFolder(str(out / "both")), SqliteTable(view, "both")),
-        by_key.write_to(SqliteTable(view, "by_key"), ParquetFolder(str(out / "by_key"))),
+        both.write_to(JsonLinesFolder(str(out / "both")), *both_in),
+        by_key.write_to(*by_key_in, ParquetFolder(str(out / "by_key"))),
         bundle_size=20,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def sink_contents(folder: Path) -> SinkContents:
             for name, columns in _tables(database):
                 rows = database.execute(f'select {columns} from "{name}"').fetchall()
                 add(path, name, [repr(row) for row in rows])
-    for name, rows in _in_postgresql(f"panes_{folder.name}"):
+    for name, rows in _in_postgresql(folder.name):
         found[f"postgresql {name}"] = [repr(row) for row in rows]
     return {name: sorted(lines) for name, lines in {**found, **schemas}.items()}
 
@@ -69,13 +70,19 @@ def differences(found: SinkContents, wanted: SinkContents) -> Iterator[str]:
                 yield f"{name}: {lines.total()} {what}, the first {min(lines)}"
 
 
-def _in_postgresql(table: str) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-    """Yield what the server that the environment names has in a table and those beside it."""
+def _in_postgresql(run: str) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """Yield what the server that the environment names has in the tables of a run."""
     if (dsn := os.environ.get("LOWWATER_DSN")) is None:
         return
     with psycopg.connect(dsn) as connection:
-        for suffix, columns in (("", "*"), ("_late", "reason, record"), ("_errors", "reason")):
-            yield suffix, connection.execute(f'select {columns} from "{table}{suffix}"').fetchall()
+        tables = "select tablename from pg_tables where schemaname = 'public' order by 1"
+        for (table,) in connection.execute(tables).fetchall():
+            if (named := re.fullmatch(rf"(\w+)_{run}(|_late|_errors)", table)) is None:
+                continue
+            name, kind = named.groups()
+            columns = {"": "*", "_late": "reason, record", "_errors": "reason"}[kind]
+            rows = connection.execute(f'select {columns} from "{table}"').fetchall()
+            yield f"{name}{kind}", rows
 
 
 def _tables(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:

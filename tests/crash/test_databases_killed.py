@@ -39,9 +39,9 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 
 def test_the_server_has_what_the_files_have(campaign: Campaign) -> None:
     wanted = campaign.wanted
-    assert len(wanted["postgresql "]) == len(wanted["panes.sqlite panes"]) > 100
-    assert wanted["postgresql _late"]
-    assert wanted["postgresql _errors"]
+    assert len(wanted["postgresql panes"]) == len(wanted["panes.sqlite panes"]) > 100
+    assert wanted["postgresql panes_late"]
+    assert wanted["postgresql panes_errors"]
 
 
 def test_the_server_is_killed(campaign: Campaign) -> None:

@@ -1,9 +1,13 @@
-"""Joins and tables killed at any instant and restarted give the output of an uninterrupted run."""
+"""Joins and tables killed at any instant and restarted give the output of an uninterrupted run.
+
+Views are in SQLite and in PostgreSQL, whose server is killed, too.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from tests.crash.campaign import POINTS, Campaign
 from tests.crash.events import some_events
 from tests.crash.launcher import Launcher
+from tests.unit.io.postgresql import mortal_server
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "25"))
 _FILES, _ROWS = 3, 80
@@ -19,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory, launcher: Launcher) -> Campaign:
-    """Return a campaign that has run once without being killed."""
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+    """Return a campaign with a server, which has run once without being killed."""
     sources = tmp_path_factory.mktemp("sides")
     for seed, side in ((7, "left"), (8, "right")):
         events = some_events(
@@ -30,8 +35,12 @@ def campaign(tmp_path_factory: pytest.TempPathFactory, launcher: Launcher) -> Ca
         for number in range(_FILES):
             part = events.slice(number * _ROWS, _ROWS)
             pq.write_table(part, sources / side / f"{number}.parquet")
-    place = tmp_path_factory.mktemp("runs")
-    return Campaign("tests.crash.joins_to_kill", sources, place, launcher)
+    place, errors = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("launcher") / "stderr"
+    with mortal_server() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOWWATER_DSN", server.dsn)
+        with Launcher(errors) as launcher:
+            child = "tests.crash.joins_to_kill"
+            yield Campaign(child, sources, place, launcher, server=server)
 
 
 def test_the_run_has_everything(campaign: Campaign) -> None:
@@ -43,8 +52,10 @@ def test_the_run_has_everything(campaign: Campaign) -> None:
         assert counts[stage]["late"]["too_late"] > 3, stage
     for name in ("pairs", "valued", "both"):
         assert any('"kind": "retract"' in line for line in wanted[f"{name} part"]), name
-    for name in ("hours part", "view.sqlite both", "view.sqlite by_key"):
-        assert wanted[name]
+    assert wanted["hours part"]
+    for view in ("both", "by_key"):
+        assert len(wanted[f"postgresql {view}"]) == len(wanted[f"view.sqlite {view}"]) > 0
+    assert any("[null]" in row for row in wanted["postgresql by_key"])
 
 
 def test_killed_at_each_point(campaign: Campaign) -> None:
@@ -54,4 +65,4 @@ def test_killed_at_each_point(campaign: Campaign) -> None:
 
 def test_killed_at_random_instants(campaign: Campaign) -> None:
     campaign.kill_at_random(max(1, KILLS - len(POINTS)), seed=17)
-    print(f"joins: {campaign}")
+    print(f"joins: {campaign}, {campaign.cut_off} of the kills were the server's")

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, ClassVar, TypeAlias, final
 
 import hypothesis.strategies as st
+import narwhals as nw
 import pyarrow as pa
 
 import lowwater as lw
@@ -214,7 +215,7 @@ def drawn(
         stages.append(made)
         if isinstance(made, Processed) and "rang" in made.outputs:
             nodes.append(made.output("rang"))
-        if not made._stage.makes_table and (not isinstance(made, Pipeline) or _can_be_read(made)):
+        if not made._stage.makes_table and _can_be_read(made):
             nodes.append(made)
     read = {flow.origin for stage in stages for flow in stage._stage.inputs}
     ends = [stage for stage in stages if stage._stage not in read or draw(st.booleans())]
@@ -225,10 +226,37 @@ def drawn(
     return Drawn(tuple(ends), clock, options)
 
 
-def _can_be_read(pipeline: Pipeline) -> bool:
+def null_keys_and_duplicates(*, deep: bool = True) -> Drawn:
+    """Return two pipelines: outer joins of groups of which several have the key null, and a join
+    of streams with duplicates.
+
+    Args:
+        deep: Whether the first outer join is joined again.
+    """
+    rows = [(BASE + n * SECOND, n % 4, n % 5, n % 3, "p", BASE + n * SECOND) for n in range(24)]
+    read = lw.from_source(Batches([rows[:9], rows[9:12], rows[12:]]), time="at")
+    source = read.select("key", "v", "n", "arrived")
+    key = nw.col("key")
+    table = source.table(key=("key", "n")).with_columns(some=nw.when(key > 1).then(key))
+    sums = table.group_by("some").aggregate(v=lw.sum("v"))
+    most = table.filter(lw.col("v") != 2).group_by("some").aggregate(n=lw.max("n"))
+    joined = sums.join(most, on="some", how="outer")
+    if deep:
+        joined = joined.join(sums, left_on="n", right_on="v", how="outer")
+    (flow,) = joined.changes()._flows
+    assert isinstance(flow.origin, Stage)
+    other = source.deduplicate(id=("n", "key"), within="20s")
+    once = source.deduplicate(id="v", within="8s").join(
+        other, on="key", within="5s", how="outer", unmatched="early"
+    )
+    return Drawn((Processed(flow.origin), once), lw.ArrivalClock("arrived", tick="1s"), {})
+
+
+def _can_be_read(made: Pipeline | Processed | JoinedStream) -> bool:
     """Whether a stage may be behind it (S-C7, S-C8)."""
-    windowing = pipeline._stage.windowing
-    assert windowing is not None
+    windowing = made._stage.windowing
+    if windowing is None or isinstance(made, Processed):
+        return True
     if windowing.mode == "retracting":
         return windowing.timestamps == "end"
     return windowing.mode == "discarding"
@@ -301,27 +329,39 @@ def _perhaps_deduplicated(draw: st.DrawFn, stream: Stream) -> Any:
 
 def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
     keyed = _perhaps_deduplicated(draw, stream)
-    windows = draw(
-        st.builds(lw.FixedWindows, seconds(1, 15))
-        | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
-        | st.builds(lw.Sessions, seconds(1, 8))
-    )
-    late = draw(st.none() | st.builds(lw.AfterCount, st.integers(1, 2)))
-    early = draw(st.none() | st.builds(lw.AfterCount, st.integers(1, 3)) | _patience())
-    trigger = draw(
-        st.sampled_from([lw.AfterWatermark(early=early, late=late), lw.Default()])
-        | st.builds(lw.Repeatedly, st.builds(lw.AfterCount, st.integers(1, 4)))
-    )
-    least = inherited_lateness(stream._flows)
     pipeline: Pipeline = keyed.window(
-        windows,
-        trigger=trigger,
+        draw(_window_functions()),
+        trigger=draw(_triggers()),
         accumulation=draw(st.sampled_from(["discarding", "retracting", "accumulating"])),
-        allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
+        allowed_lateness=draw(_lateness(inherited_lateness(stream._flows))),
         timestamps=draw(st.sampled_from(["end", "earliest", "latest"])),
         allow_data_loss="a test",
     ).aggregate(v=lw.sum("v"), n=lw.count())
     return pipeline
+
+
+@cache
+def _window_functions() -> st.SearchStrategy[Any]:
+    return (
+        st.builds(lw.FixedWindows, seconds(1, 15))
+        | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
+        | st.builds(lw.Sessions, seconds(1, 8))
+    )
+
+
+@cache
+def _triggers() -> st.SearchStrategy[lw.Trigger]:
+    late = st.none() | st.builds(lw.AfterCount, st.integers(1, 2))
+    early = st.none() | st.builds(lw.AfterCount, st.integers(1, 3)) | _patience()
+    return (
+        st.builds(lw.AfterWatermark, early=early, late=late)
+        | st.just(lw.Default())
+        | st.builds(lw.Repeatedly, st.builds(lw.AfterCount, st.integers(1, 4)))
+    )
+
+
+def _lateness(least: int) -> st.SearchStrategy[int]:
+    return st.just(least) | seconds(0, 10).map(lambda us: us + least)
 
 
 def _process(draw: st.DrawFn, stream: Stream) -> Processed:
@@ -339,27 +379,40 @@ def _tabled(draw: st.DrawFn, stream: Stream, other: Stream) -> Pipeline | Proces
     table = _chosen(stream).table(
         key="v", order=order, deleted=draw(st.sampled_from([None, lw.col("v") == 4])), ttl=ttl
     )
-    if draw(st.booleans()):
-        one = _chosen(other).table(key="key", keep_deleted=draw(seconds(0, 9)))
-        table = table.join(one, on="key", how=draw(st.sampled_from(HOWS)))
-    if draw(st.booleans()):
-        table = table.group_by("key").aggregate(v=lw.sum("v"), n=lw.count())
+    joins, groups, has_nulls = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
+    key = nw.col("key")
+    if has_nulls:
+        table = table.with_columns(key=nw.when(key != 1).then(key))
+    if joins:
+        one = _chosen(other).table(
+            key="key" if not has_nulls else "v", keep_deleted=draw(seconds(0, 9))
+        )
+        if has_nulls:
+            one = one.with_columns(key=nw.when(key != 2).then(key))
+        on = draw(st.sampled_from(["key", ("key", "n")]))
+        table = table.join(one, on=on, how=draw(st.sampled_from(HOWS)))
+    if groups:
+        by = ("key", "v_right") if "v_right" in (table.columns or ()) else ("key",)
+        table = table.group_by(*by).aggregate(total=lw.sum("v"), n=lw.count())
     (flow,) = table.changes()._flows
     assert isinstance(flow.origin, Stage)
     return Processed(flow.origin)
 
 
 def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
-    if draw(st.integers(0, 2)) == 0:
-        return _joined_as_of(draw, left, right)
+    match draw(st.integers(0, 4)):
+        case 0:
+            return _joined_as_of(draw, left, right)
+        case 1 | 2:
+            return _joined_in_windows(draw, left, right)
     how: Any = draw(st.sampled_from(HOWS))
     low, length = draw(st.integers(-6, 6)), draw(st.integers(0, 6))
     unmatched: Any = "final"
     if how not in ("inner", "semi"):
         unmatched = draw(st.sampled_from(UNMATCHED))
     least = inherited_lateness((*left._flows, *right._flows))
-    return _chosen(left).join(
-        _chosen(right),
+    return _for_a_join(draw, left).join(
+        _for_a_join(draw, right),
         on="key",
         within=lw.between(f"{low}s", f"{low + length}s"),
         how=how,
@@ -368,12 +421,30 @@ def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
     )
 
 
+def _joined_in_windows(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
+    flows = (*left._flows, *right._flows)
+    signed = any(map(is_signed, flows))
+    modes: list[Any] = ["retracting", "accumulating", *([] if signed else ["discarding"])]
+    how: Any = draw(st.sampled_from(HOWS))
+    return _chosen(left).join(
+        _chosen(right),
+        on="key",
+        within=draw(_window_functions()),
+        how=how,
+        trigger=draw(_triggers()),
+        accumulation=draw(st.sampled_from(modes)),
+        allowed_lateness=draw(_lateness(inherited_lateness(flows))),
+        timestamps=draw(st.sampled_from(["end", "end", "earliest", "latest"])),
+        allow_data_loss="a test",
+    )
+
+
 def _joined_as_of(draw: st.DrawFn, facts: Stream, versions: Stream) -> JoinedStream:
     flows = (*facts._flows, *versions._flows)
     corrects = any(map(is_signed, flows)) or draw(st.booleans())
     least = inherited_lateness(flows)
-    return _chosen(facts).join_as_of(
-        _chosen(versions),
+    return _for_a_join(draw, facts).join_as_of(
+        _for_a_join(draw, versions),
         on="key",
         how=draw(st.sampled_from(AS_OF_HOWS)),
         order=draw(st.sampled_from([None, "v"])),
@@ -381,6 +452,15 @@ def _joined_as_of(draw: st.DrawFn, facts: Stream, versions: Stream) -> JoinedStr
         late_versions="correct" if corrects else "ignore",
         keep=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
     )
+
+
+def _for_a_join(draw: st.DrawFn, stream: Stream) -> Stream:
+    """Return a stream whose columns are known, of some streams without duplicates."""
+    stream, signed = _chosen(stream), any(is_signed(flow) for flow in stream._flows)
+    if draw(st.integers(0, 3)) == 0 and not signed:
+        ids: Any = draw(st.sampled_from(["v", ("v", "key")]))
+        return stream.deduplicate(id=ids, within=draw(seconds(1, 20)))
+    return stream
 
 
 def _chosen(stream: Stream) -> Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import pyarrow as pa
@@ -59,7 +59,8 @@ class _Shown:
             rows = zip(emitted.times.tolist(), keys, map(_plain, emitted.to_list()), strict=True)
             self.panes[stage] += [f"{tag} {time} {key} {row}" for time, key, row in rows]
         if outcome.late is not None:
-            self.late[stage] += map(repr, outcome.late.to_records())
+            late = outcome.late.to_records()
+            self.late[stage] += [repr(replace(one, value=_plain(one.value))) for one in late]
 
     def told(self, watermarks: dict[int, tuple[int, int]]) -> Told:
         panes = {stage: sorted(rows) for stage, rows in self.panes.items() if rows}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.graph.graph import Computed, Joined, Stage, Windowed
+from lowwater.engine.graph.graph import Computed, Joined, Stage, Windowed, WindowJoined
 from lowwater.engine.join.joining import LEFT, Between, Joining, Side
 from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.process.operator import InputBundle
@@ -33,7 +33,7 @@ class Beside(Protocol):
 def beside(stage: Stage) -> Beside:
     """Return what is to be kept beside a stage."""
     match stage.work:
-        case Windowed():
+        case Windowed() | WindowJoined():
             return Unshown(stage.work.windowing)
         case Joined(joining=Joining(within=Between()) as joining):
             return Unpaired(joining, signed=stage.retracts)

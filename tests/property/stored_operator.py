@@ -114,6 +114,10 @@ class Stored:
         return operator
 
     @property
+    def watermark(self) -> int:
+        return self._operator.watermark
+
+    @property
     def open_windows(self) -> int:
         return self._operator.open_windows
 

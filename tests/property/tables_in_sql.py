@@ -1,4 +1,7 @@
-"""Random upserts of two tables, tables that are computed from them, and what SQL says of those."""
+"""Random upserts of two tables, tables that are computed from them, and what SQL says of those.
+
+The column ``g``, which is joined and grouped by, may be null.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import narwhals as nw
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -42,6 +46,26 @@ class Computed:
 
 def _of(make: Made, query: str) -> Computed:
     return Computed(make, query)
+
+
+def _joined_groups(left: Table[Stream], right: Table[Stream]) -> Table[Stream]:
+    """Return groups of both tables, of which two may have the key null: :data:`_GROUPS` in SQL."""
+    groups = right.group_by("g").aggregate(s=lw.sum("v"))
+    return left.group_by("g").aggregate(n=lw.count()).join(groups, on="g", how="outer")
+
+
+def _with_text(table: Table[Stream]) -> Table[Stream]:
+    """Return a table with another column that may be null, text: :data:`_TEXT` in SQL."""
+    v = nw.col("v")
+    return table.with_columns(h=nw.when(v > 2).then(v.cast(nw.String)))
+
+
+_TEXT = "SELECT *, CASE WHEN v > 2 THEN CAST(v AS TEXT) END AS h FROM"
+_GROUPS = (
+    "SELECT coalesce(l.g, r.g) AS g, n, s FROM (SELECT g, count(*) AS n FROM l GROUP BY g) l "
+    "FULL JOIN (SELECT g, sum(v) AS s FROM r GROUP BY g) r ON l.g = r.g"
+)
+_OUTER = "SELECT coalesce(l.g, r.g) AS g, l.id, r.id AS id_right FROM l FULL JOIN r ON l.g = r.g"
 
 
 TABLES: Mapping[str, Computed] = {
@@ -92,7 +116,7 @@ TABLES: Mapping[str, Computed] = {
     ),
     "anti join": _of(
         lambda left, right: left.join(right, on="g", how="anti"),
-        "SELECT id, g, v FROM l WHERE g NOT IN (SELECT g FROM r)",
+        "SELECT id, g, v FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE l.g = r.g)",
     ),
     "join of a group": _of(
         lambda left, right: left.join(
@@ -108,6 +132,47 @@ TABLES: Mapping[str, Computed] = {
         "SELECT r.id AS id_right, count(*) AS n, sum(l.v) AS s FROM l JOIN r ON l.g = r.g "
         "GROUP BY r.id",
     ),
+    **{
+        f"{how} join on two columns": _of(
+            lambda left, right, how=how: _with_text(left).join(  # type: ignore[misc]
+                _with_text(right), on=("g", "h"), how=how
+            ),
+            "SELECT coalesce(l.g, r.g) AS g, coalesce(l.h, r.h) AS h, l.id, l.v, r.id AS id_right, "
+            f"r.v AS v_right FROM ({_TEXT} l) l FULL JOIN ({_TEXT} r) r ON l.g = r.g AND l.h = r.h"
+            + ("" if how == "outer" else " WHERE l.id IS NOT NULL"),
+        )
+        for how in ("left", "outer")
+    },
+    "group by two columns": _of(
+        lambda left, right: _with_text(left).group_by("h", "g").aggregate(n=lw.count()),
+        f"SELECT h, g, count(*) AS n FROM ({_TEXT} l) GROUP BY h, g",
+    ),
+    "group of an outer join": _of(
+        lambda left, right: (
+            left.join(right, on="g", how="outer").group_by("id_right", "g").aggregate(n=lw.count())
+        ),
+        f"SELECT id_right, g, count(*) AS n FROM ({_OUTER}) GROUP BY id_right, g",
+    ),
+    "join of an outer join": _of(
+        lambda left, right: (
+            left.join(right, on="g", how="outer")
+            .select("id", "id_right")
+            .join(left.select("id", "g"), left_on="id_right", right_on="id", how="left")
+        ),
+        f"SELECT o.id, o.id_right, l.g FROM ({_OUTER}) o LEFT JOIN l ON o.id_right = l.id",
+    ),
+    "outer join of groups": _of(_joined_groups, _GROUPS),
+    "outer join of an outer join of groups": _of(
+        lambda left, right: _joined_groups(left, right).join(
+            right.group_by("g").aggregate(m=lw.max("v")), left_on="n", right_on="m", how="outer"
+        ),
+        f"SELECT coalesce(o.n, r.m) AS n, o.g, o.s, r.g AS g_right FROM ({_GROUPS}) o "
+        "FULL JOIN (SELECT g, max(v) AS m FROM r GROUP BY g) r ON o.n = r.m",
+    ),
+    "inner join of an outer join of groups": _of(
+        lambda left, right: left.select("id", "g").join(_joined_groups(left, right), on="g"),
+        f"SELECT l.id, l.g, o.n, o.s FROM l JOIN ({_GROUPS}) o ON l.g = o.g",
+    ),
 }
 
 
@@ -120,7 +185,7 @@ def upserts(draw: st.DrawFn, most: int = 24) -> list[dict[str, Any]]:
             "at": draw(st.integers(0, 50)) * SECOND,
             "side": draw(st.sampled_from("lr")),
             "id": draw(small),
-            "g": draw(small),
+            "g": draw(st.none() | small),
             "v": draw(st.integers(0, 6)),
             "place": draw(st.integers(0, 8)),
             "gone": draw(st.sampled_from([False, False, False, True])),

@@ -10,7 +10,14 @@ from hypothesis import given
 
 import lowwater as lw
 from tests.examples import examples
-from tests.property.graphs import BASE, SECOND, Batches, Drawn, drawn
+from tests.property.graphs import (
+    BASE,
+    SECOND,
+    Batches,
+    Drawn,
+    drawn,
+    null_keys_and_duplicates,
+)
 from tests.property.levels import InLevels, embedded
 
 
@@ -63,6 +70,17 @@ def test_the_outputs_of_a_process_arrive_in_the_order_in_which_they_are_united(
     assert told == list(InLevels(case, 1, 1).told())
     first = next(row for row in told[0].panes[1] if "index=0" in row)
     assert ("'v': -2" in first) == side_first
+
+
+@pytest.mark.parametrize("key_groups", [1, 3])
+def test_null_keys_and_duplicates(key_groups: int) -> None:
+    """T-3, S-D1: rows whose keys are null alike stay apart on their way to another stage."""
+    case = null_keys_and_duplicates()
+    levels = InLevels(case, key_groups, 2, frozenset({2}))
+    for expected, found in zip(embedded(case), levels.told(), strict=True):
+        assert found == expected
+        assert "__lw" not in str(found)
+    assert levels.rows_left() == 0
 
 
 @pytest.mark.parametrize("key_groups", [1, 2, 5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -154,14 +154,18 @@ def test_upserts_equal_a_model(rules: Upserting, turns: list[Any], groups: int) 
     assert driven.operator.state_rows == 0
 
 
+Change: TypeAlias = tuple[str | None, int, int, int]
+"""Key, time, value and sign; null is a key like others."""
+
+
 @dataclass
 class GroupModel:
     """Groups of rows, one by one."""
 
-    groups: dict[str, list[int]] = field(default_factory=dict)
-    times: dict[str, int] = field(default_factory=dict)
+    groups: dict[str | None, list[int]] = field(default_factory=dict)
+    times: dict[str | None, int] = field(default_factory=dict)
 
-    def take(self, changes: list[tuple[str, int, int, int]]) -> Counter[Any]:
+    def take(self, changes: list[Change]) -> Counter[Any]:
         before = self.shown()
         for key, time, value, sign in changes:
             rows = self.groups.setdefault(key, [])
@@ -181,7 +185,7 @@ class GroupModel:
         )
 
 
-def changes_of(given: list[tuple[str, int, int, int]]) -> Bundle:
+def changes_of(given: list[Change]) -> Bundle:
     """Return signed rows as a bundle."""
     keys, times, values, signs = zip(*given, strict=True) if given else ((), (), (), ())
     return Bundle(
@@ -195,7 +199,7 @@ def changes_of(given: list[tuple[str, int, int, int]]) -> Bundle:
 @st.composite
 def group_turns(draw: st.DrawFn) -> list[Any]:
     """Draw bundles of changes that retract rows which are there, and restarts."""
-    held: list[tuple[str, int, int]] = []
+    held: list[tuple[str | None, int, int]] = []
     turns: list[Any] = []
     for _ in range(draw(st.integers(0, 8))):
         if draw(st.booleans()) and turns:
@@ -207,7 +211,7 @@ def group_turns(draw: st.DrawFn) -> list[Any]:
                 bundle.append((*held.pop(draw(st.integers(0, len(held) - 1))), -1))
             else:
                 row = (
-                    draw(st.sampled_from("ab")),
+                    draw(st.sampled_from(["a", "b", None])),
                     draw(st.integers(0, 9)),
                     draw(st.integers(0, 3)),
                 )

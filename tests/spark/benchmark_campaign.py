@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.spark_events import growing_folder
+from benchmarks.spark_events import growing_folder, joining_folder
 from benchmarks.spark_runs import Task
 from benchmarks.spark_state import meetings
 from tests.paths import ROOT
@@ -25,8 +25,9 @@ def test_each_query_runs(spark: Any, tmp_path: Path) -> None:
     from benchmarks.spark_driver import streamed
     from benchmarks.spark_queries import QUERIES
 
-    folder = growing_folder(10, 1, tmp_path)
+    events, sides = growing_folder(10, 1, tmp_path), joining_folder(5, 3, 1, tmp_path)
     for name in QUERIES:
+        folder = sides if name.endswith("join") else events
         # A session of its own, as the place of checkpoints is set in it.
         _, progress = streamed(spark.newSession(), name, folder, tmp_path / name, {}, 60)
         assert [each["numInputRows"] for each in progress] == [10], name

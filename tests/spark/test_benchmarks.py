@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import spark as command
 from benchmarks.spark_beside import Beside, Sizes
-from benchmarks.spark_events import batches_folder, touching_folder
+from benchmarks.spark_events import batches_folder, joining_folder, touching_folder
 from benchmarks.spark_runs import PROVIDERS, Batch, Plan, Run, RunFailed, Task, named
 from benchmarks.spark_state import meetings
 
@@ -26,6 +26,11 @@ def windows(path: Path) -> list[tuple[str, int]]:
     table = pq.read_table(path)
     starts = (time // MINUTE_US for time in table["t"].cast("int64").to_pylist())
     return list(zip(table["key"].to_pylist(), starts, strict=True))
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return found
 
 
 def test_what_is_touched_is_open(tmp_path: Path) -> None:
@@ -180,6 +185,7 @@ def test_each_table_is_printed(
     lines = list(cells(capsys.readouterr().out))
     kinds = Counter(line[0] for line in lines)
     assert kinds["fixed"] == 2  # cold and warm
+    assert kinds["inner join"] == kinds["left join"] == 4  # and in two ways
     assert kinds["none ends"] == 3 * len(command._STATES)
     rows = {line[0]: line for line in lines}
     assert rows["Spark's own, HDFS-backed"][1:4] == ["1.00", "1.00", "1.00 (one round)"]
@@ -208,3 +214,25 @@ def test_what_is_compared_is_equal(spark: Any, tmp_path: Path, windowed: str) ->
     ]
     assert totals[0] == totals[1]
     assert len(totals[0]) >= 10
+
+
+def test_joins_that_are_compared_are_equal(spark: Any, tmp_path: Path) -> None:
+    """J-4: a left join has the pairs of an inner one, so that one of them is tried here."""
+    from benchmarks.spark_queries import COLUMNS, QUERIES
+
+    folder = joining_folder(400, 300, 2, tmp_path)
+    rows = {
+        side: [row for path in sorted((folder / side).iterdir()) for row in rows_in(path)]
+        for side in ("left", "right")
+    }
+    times = {row["value"]: row["t"] for row in rows["left"]}
+    assert all(0 <= (row["t"] - times[row["value"]]).total_seconds() <= 5 for row in rows["right"])
+    left, right = (spark.read.schema(COLUMNS).parquet(str(folder / side)) for side in rows)
+    right = right.where("value % 4 = 0")
+    columns = ("key", "t", "value", "t_right", "value_right")
+    found = [
+        Counter(map(tuple, QUERIES[f"{side}-left join"](left, right).select(*columns).collect()))
+        for side in ("spark", "lowwater")
+    ]
+    assert found[0] == found[1]
+    assert {row[-1] is None for row in found[0]} == {False, True}

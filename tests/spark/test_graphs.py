@@ -1,7 +1,7 @@
 """Random graphs of several levels on Spark are equal to the embedded runner, micro-batch for
 micro-batch.
 
-Here are three graphs in two queries; ``graph_campaign.py`` (``make nightly``) has more.
+Here are five graphs in two queries; ``graph_campaign.py`` (``make nightly``) has more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.property.graphs import null_keys_and_duplicates
 from tests.property.levels import InLevels, embedded
 from tests.spark.graphs_to_kill import GRAPHS
 from tests.spark.query_to_kill import ADAPTERS
@@ -28,9 +29,10 @@ def test_graphs_to_kill_without_spark(name: str, key_groups: int) -> None:
 
 
 @pytest.mark.slow
-def test_two_graphs_in_one_query(spark: Any, tmp_path: Path) -> None:
-    """One has a stage that reads retractions, the other has three levels."""
-    case = side_by_side([graph_number(0), graph_number(1)])
+def test_several_graphs_in_one_query(spark: Any, tmp_path: Path) -> None:
+    """One has a stage that reads retractions, one has three levels; two have null keys and joins
+    behind duplicates."""
+    case = side_by_side([graph_number(0), graph_number(1), null_keys_and_duplicates(deep=False)])
     way = Way(ADAPTERS[0], "rocksdb", splits=True, same_frame=True)
     check_restarted(spark, case, tmp_path, way)
 

@@ -53,3 +53,16 @@ def test_a_process_that_retracts_says_the_kind() -> None:
     types = ColumnTypes(Graph.of([stage]), [given.schema], kinds)
     found = schema_of([(0, QueryOutput(stage))], types, several=False, sides=False)
     assert found.schema.names == ["key", "n", "kind", "timestamp"]
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_join_of_records_whose_types_are_given_has_all_of_their_columns(once: bool) -> None:
+    """Also if a stage in front of it drops duplicates, and passes on what it knows."""
+    given = pa.table({"at": [1], "key": [1], "n": [1]})
+    stream = lw.from_arrow(given, time="at").map(lambda one: one).select("key", "n")
+    left = stream.deduplicate(id="n", within="1h") if once else stream
+    stage = left.join(stream, on="key", within="1h")._stage
+    kinds = dict.fromkeys(("key", "at", "n", "at_right", "n_right"), pa.int64())
+    types = ColumnTypes(Graph.of([stage]), [given.schema], kinds)
+    found = schema_of([(0, QueryOutput(stage))], types, several=False, sides=False)
+    assert sorted(found.schema.names) == sorted([*kinds, "timestamp"])

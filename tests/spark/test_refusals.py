@@ -64,6 +64,7 @@ REFUSED: dict[str, tuple[str, Build]] = {
     "from_source": ("cannot be read", lambda _: counted(lw.from_source(OwnSource(), time="at"))),
     "nanoseconds": ("cannot read from Parquet", lambda folder: counted(nanoseconds(folder))),
     "no file": ("no file yet", lambda folder: counted(no_file_yet(folder))),
+    "a stream without a stage": ("has no state", lambda _: begun().filter(lw.col("key") == "A")),
     "ManualClock": ("this process", lambda _: counted(begun(clock=lw.ManualClock()))),
     "External": ("by this process", lambda _: counted(begun(watermark=lw.External()))),
     "ManualWatermark": ("by this process", lambda _: counted(begun(watermark=MANUAL))),

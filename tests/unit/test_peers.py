@@ -15,8 +15,10 @@ from benchmarks.peers import __main__ as comparison
 from benchmarks.peers import lowwater_csv_peer, lowwater_peer, one
 from benchmarks.peers.job import (
     GAP_US,
+    JOBS,
     MINUTE_US,
     WINDOWS,
+    WITHIN_S,
     Answer,
     Run,
     answer_of,
@@ -66,6 +68,29 @@ def test_the_right_answer_is_right(path: Path, windows: str, unit_us: int, touch
     assert right == _element_by_element(path, windows, unit_us=unit_us, touching=touching)
 
 
+@pytest.mark.parametrize("unit_us", [1, 1_000])
+def test_the_right_pairs_are_right(tmp_path: Path, unit_us: int) -> None:
+    """Both ends of the interval belong to it: some pairs are exactly so far apart."""
+    table = pq.read_table(events_file(3_000, tmp_path)).slice(0, 400)
+    at = pa.array([time // 500_000 * 500_000 + time % 7 for time in range(0, 400 * 70_000, 70_000)])
+    keys = pa.array([f"key {number % 3}" for number in range(400)])
+    table = table.set_column(0, "at", at.cast(pa.timestamp("us", "UTC")))
+    path = tmp_path / "some.parquet"
+    pq.write_table(table.set_column(table.column_names.index("key"), "key", keys), path)
+    rows = [
+        (row["key"], row["at"].timestamp() * 1e6 // unit_us * unit_us, row["value"])
+        for row in pq.read_table(path).to_pylist()
+    ]
+    pairs = [
+        even * 1_000 + odd
+        for key, at, even in rows
+        for other, later, odd in rows
+        if key == other and even % 2 == 0 and odd % 2 and 0 <= later - at <= WITHIN_S * 1e6
+    ]
+    assert len(pairs) > 1_000
+    assert right_answer(path, "join", unit_us=unit_us) == answer_of(pairs)
+
+
 def test_sessions_that_touch_are_one_to_some(tmp_path: Path) -> None:
     at = pa.array([0, GAP_US, 2 * GAP_US - 1]).cast(pa.timestamp("us", tz="UTC"))
     path = tmp_path / "three.parquet"
@@ -74,7 +99,7 @@ def test_sessions_that_touch_are_one_to_some(tmp_path: Path) -> None:
     assert right_answer(path, "sessions", touching=True) == answer_of([7])
 
 
-@pytest.mark.parametrize("windows", WINDOWS)
+@pytest.mark.parametrize("windows", JOBS)
 @pytest.mark.parametrize("run", [lowwater_peer.run, lowwater_csv_peer.run])
 def test_lowwater_gives_it(path: Path, windows: str, run: Run) -> None:
     timed = run(path, windows)
@@ -103,6 +128,14 @@ def test_a_peer_that_is_not_installed_is_said_to_be(
     monkeypatch.setattr(sys, "argv", ["one", "bytewax", "fixed", str(path), str(path)])
     one.main()
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"absent": "bytewax"}
+
+
+def test_a_peer_without_such_a_join_is_said_to_have_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["one", "beam", "join", str(path), str(path)])
+    one.main()
+    assert json.loads(capsys.readouterr().out) == {"lacks": "a join of streams by interval"}
 
 
 def _compare(monkeypatch: pytest.MonkeyPatch, folder: Path, peer: str) -> None:

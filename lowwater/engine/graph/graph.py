@@ -16,7 +16,7 @@ from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
-from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
+from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, How, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.join.tables import DELETED, Upserting
 from lowwater.engine.process.output import MAIN as MAIN
@@ -141,6 +141,45 @@ class Joined:
 
 @final
 @dataclass(frozen=True, slots=True)
+class WindowJoined:
+    """The work of a join within windows: both sides are grouped together, then paired (J-7).
+
+    Args:
+        windowing: The windows of both sides, and when they fire.
+        how: Which rows come out.
+        left: How many of the stage's inputs are the left side; the others are the right.
+        right_keys: The key columns of the right side; the stage's own are those of the left.
+        columns: The columns of both sides, and their names in the output.
+    """
+
+    windowing: Windowing
+    how: How
+    left: int
+    right_keys: tuple[str, ...]
+    columns: JoinedColumns
+
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether pairs come out, rather than rows of the left side."""
+        return self.how not in ("semi", "anti")
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it emits retractions."""
+        return self.windowing.mode == "retracting"
+
+    def side_of(self, nth: int) -> Side:
+        """Return the side that an input of the stage belongs to."""
+        return LEFT if nth < self.left else RIGHT
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Upserted:
     """The work of a table that is made from upserts (T-1).
 
@@ -165,7 +204,11 @@ class Upserted:
 @final
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The work of a stream that is run by itself: its records leave as they came, without keys."""
+    """The work of a stream whose records leave as they came.
+
+    It is run by itself, without keys; or its duplicates are dropped before a join, and its keys are
+    the ids.
+    """
 
     windowing: ClassVar[None] = None
     emits_panes: ClassVar[bool] = False
@@ -189,7 +232,7 @@ class Grouped:
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
 
 
-Work: TypeAlias = Windowed | Computed | Joined | Passed | Upserted | Grouped
+Work: TypeAlias = Windowed | Computed | Joined | WindowJoined | Passed | Upserted | Grouped
 
 
 @final
@@ -239,11 +282,16 @@ class Stage:
         return self.work.windowing
 
     @property
+    def fires(self) -> bool:
+        """Whether it has a trigger: a process in windows has none."""
+        return isinstance(self.work, (Windowed, WindowJoined))
+
+    @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
         work = self.work
         match work:
-            case Windowed(windowing=windowing):
+            case Windowed(windowing=windowing) | WindowJoined(windowing=windowing):
                 return windowing.lateness_us
             case Joined(joining=joining) if joining.emits_late_us:
                 return joining.emits_late_us
@@ -273,6 +321,11 @@ class Stage:
         return isinstance(work, (Upserted, Grouped))
 
     @property
+    def takes_null_keys(self) -> bool:
+        """Whether a key may be null, as in joins and groups of tables (T-3)."""
+        return self.makes_table and not isinstance(self.work, Upserted)
+
+    @property
     def signed(self) -> bool:
         """Whether its input contains retractions."""
         return any(is_signed(flow) for flow in self.inputs)
@@ -280,7 +333,7 @@ class Stage:
     def keys_of(self, nth: int) -> tuple[str, ...]:
         """Return the key columns of one of its inputs."""
         work = self.work
-        if isinstance(work, Joined) and work.side_of(nth) == RIGHT:
+        if isinstance(work, (Joined, WindowJoined)) and work.side_of(nth) == RIGHT:
             return work.right_keys
         return self.keys
 
@@ -370,13 +423,16 @@ def admission_of(
         times=flow.times,
         ids=() if stage.deduplication is None else stage.deduplication.columns,
         max_ahead_us=max_ahead_us,
-        sound_keys=_sound_keys(flow),
+        sound_keys=_sound_keys(stage, flow),
+        null_keys=stage.takes_null_keys,
     )
 
 
-def _sound_keys(flow: Flow) -> tuple[str, ...]:
-    """Return columns that were keys before, and that no step has touched: they can be keys."""
+def _sound_keys(stage: Stage, flow: Flow) -> tuple[str, ...]:
+    """Return columns that need no check: keys from before that no step has touched, and ids."""
     origin = flow.origin
+    if isinstance(stage.work, Passed):
+        return stage.keys  # they are checked as ids
     if not isinstance(origin, Stage) or not origin.work.emits_panes:
         return ()
     return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()

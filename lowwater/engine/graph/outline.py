@@ -19,6 +19,7 @@ from lowwater.engine.graph.graph import (
     Stage,
     Upserted,
     Windowed,
+    WindowJoined,
 )
 from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
@@ -86,13 +87,16 @@ def stage_outline(stage: Stage) -> str:
             left, right = stage.inputs[: work.left], stage.inputs[work.left :]
             name = "join_as_of" if isinstance(work.joining, AsOf) else "join"
             return f"{outline(left)}{_ARROW}{name}({outline(right)}, {_join_options(stage, work)})"
+        case WindowJoined():
+            left, right = stage.inputs[: work.left], stage.inputs[work.left :]
+            return f"{outline(left)}{_ARROW}join({outline(right)}, {_window_join(stage, work)})"
         case Upserted():
             return f"{outline(stage.inputs)}{_ARROW}table({_table_options(stage, work.rules)})"
         case Grouped():
             by = ", ".join(map(repr, stage.key_names))
             return f"{outline(stage.inputs, (), None, work.aggregates)} by {by}"
         case Passed():
-            return _before(stage, None)
+            return outline(stage.inputs, deduplication=stage.deduplication)
         case _:
             assert_never(work)
 
@@ -123,6 +127,8 @@ def work_texts(stage: Stage) -> Iterator[str]:
                 yield f"emits up to {format_duration(work.lateness_us)} late"
         case Joined():
             yield from _join_texts(work.joining)
+        case WindowJoined():
+            yield f"{work.how} join within windows"
         case Upserted():
             yield f"table({_table_options(stage, work.rules)})"
         case Grouped():
@@ -132,6 +138,19 @@ def work_texts(stage: Stage) -> Iterator[str]:
             yield "records as they are"
         case _:
             assert_never(work)
+
+
+def side_text(stage: Stage, nth: int) -> str:
+    """Return what the input of a join is called; empty for other stages."""
+    work = stage.work
+    if isinstance(work, WindowJoined):
+        return "left" if nth < work.left else "right"
+    if not isinstance(work, Joined):
+        return ""
+    is_right = work.side_of(nth) == RIGHT
+    if isinstance(work.joining, AsOf):
+        return "versions" if is_right else "facts"
+    return "right" if is_right else "left"
 
 
 def spec_text(spec: AggregateSpec) -> str:
@@ -150,11 +169,21 @@ def _table_options(stage: Stage, rules: Upserting) -> str:
     return ", ".join(options)
 
 
+def _on(stage: Stage, right: tuple[str, ...]) -> list[str]:
+    if stage.keys == right:
+        return [f"on={_names(stage.keys)}"]
+    return [f"left_on={_names(stage.keys)}", f"right_on={_names(right)}"]
+
+
+def _window_join(stage: Stage, work: WindowJoined) -> str:
+    windows, *options = _window_options(work.windowing)
+    return ", ".join(
+        [*_on(stage, work.right_keys), f"within={windows}", f"how={work.how!r}", *options]
+    )
+
+
 def _join_options(stage: Stage, work: Joined) -> str:
-    joining, right = work.joining, work.right_keys
-    on = [f"on={_names(stage.keys)}"]
-    if stage.keys != right:
-        on = [f"left_on={_names(stage.keys)}", f"right_on={_names(right)}"]
+    joining, on = work.joining, _on(stage, work.right_keys)
     if isinstance(joining, AsOf):
         options = [*on, f"how={joining.how!r}"]
         if joining.order is not None:

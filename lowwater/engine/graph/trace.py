@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Read
+from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, nearest
@@ -19,6 +20,7 @@ from lowwater.time import Instant
 from lowwater.windows import Window
 
 ElementOutcome: TypeAlias = Literal["kept", "late", "partly late", "duplicate"]
+TracedSide: TypeAlias = Literal["left", "right"]
 
 
 @final
@@ -40,6 +42,7 @@ class TracedElement:
         record: The whole element as it arrived: a value, or a mapping of its columns.
         origins: The source record it derives from, as (source, index into ``Trace.read[source]``);
             empty if it derives from another stage's output.
+        side: The side of a join that it came to.
         pane: The pane it derives from, as (stage, index into the stage's ``panes``); ``None`` if it
             comes from a source or a process, or if a ``map_batches`` function may have reordered
             rows so that the origin is unknown.
@@ -61,6 +64,7 @@ class TracedElement:
     dropped: tuple[Window, ...] = ()
     order: int = 0
     pane: tuple[str, int] | None = None
+    side: TracedSide | None = None
 
 
 @final
@@ -74,6 +78,7 @@ class TracedMove:
         output_watermark: Its output watermark.
         held_by: What holds the output watermark, in words, if known.
         order: Position in the order of events.
+        sides: Of a join, the watermark of the left and of the right side.
     """
 
     clock: Instant
@@ -81,6 +86,7 @@ class TracedMove:
     output_watermark: Instant
     held_by: str | None = None
     order: int = 0
+    sides: tuple[Instant, Instant] | None = None
 
 
 @final
@@ -100,6 +106,30 @@ class TracedMerge:
     key: Any
     into: Window
     of: tuple[Window, ...]
+    order: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TracedPair:
+    """What a join emitted: two records that make a pair, or one without a partner.
+
+    Args:
+        left: The index of the left record in the stage's ``elements``; ``None`` for none.
+        right: That of the right record.
+        time: The event time of the pair.
+        clock: The clock when it was emitted.
+        watermark: The stage's input watermark then.
+        retract: Whether it was retracted, rather than emitted.
+        order: Position in the order of events.
+    """
+
+    left: int | None
+    right: int | None
+    time: Instant
+    clock: Instant
+    watermark: Instant
+    retract: bool = False
     order: int = 0
 
 
@@ -143,6 +173,8 @@ class StageTrace:
         merges: The windows that merged.
         pane_orders: The ``order`` of each pane.
         inputs: The names of the sources and stages it reads.
+        joining: The rules, if it is a join.
+        pairs: What a join emitted; without pairs of records that arrived before a restart.
     """
 
     name: str
@@ -155,6 +187,8 @@ class StageTrace:
     merges: tuple[TracedMerge, ...] = ()
     pane_orders: tuple[int, ...] = ()
     inputs: tuple[str, ...] = ()
+    joining: Joining | AsOf | None = None
+    pairs: tuple[TracedPair, ...] = ()
 
 
 @final

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.process.output import TIME
-from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.batch import HIDDEN, SIDE, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.json_rows import json_text
 from lowwater.engine.records.key_hash import hash_keys
@@ -107,6 +107,7 @@ class UpsertForm:
             if name != SIGN
         }
         columns[_DELETED] = Column(deleted)
+        columns = {name: column for name, column in columns.items() if not name.startswith(SIDE)}
         return Records(columns, len(deleted), records.origin)
 
 
@@ -131,7 +132,7 @@ class DebeziumForm:
         hidden = {
             name: column
             for name, column in _taken(records, net.latest).items()
-            if name.startswith(HIDDEN) and name != SIGN
+            if name.startswith(HIDDEN) and name != SIGN and not name.startswith(SIDE)
         }
         op = pa.DictionaryArray.from_arrays(pa.array(codes), ["c", "u", "d"]).dictionary_decode()
         columns = {

@@ -94,20 +94,14 @@ def interval_of(within: object) -> Between:
     """
     if isinstance(within, Between):
         return within
-    if hasattr(within, "assign"):
-        raise InvalidArgument(
-            f"{describe('within', within)} is a window function, and a join is by time",
-            where="join(within=)",
-            hint="To pair records of one window: (left | right).key_by(...).window(...).group(), "
-            "and then flat_map; docs/howto/join.md shows it",
-        )
     try:
         high = duration(within, name="within")  # type: ignore[arg-type]  # checked by it
     except InvalidArgument as error:
         raise InvalidArgument(
             error.what,
             where="join(within=)",
-            hint='Write, say, within="1h", or within=lw.between("-5m", "1h")',
+            hint='Write, say, within="1h", or within=lw.between("-5m", "1h"); or a window '
+            'function, such as within=lw.FixedWindows("10m")',
         ) from None
     if high < 0:
         raise InvalidArgument(

@@ -134,6 +134,12 @@ class JoinOperator(TwoSided):
         """Emit or retract the pairs of some rows, and count them on either side."""
         joining = self.joining
         own, other = self.sides[side], self.sides[1 - side]
+        assert self.keys is not None
+        # A null equals nothing, not even a null (T-3). Rows with one have no pairs from this side,
+        # nor from the other: what finds them there has the same key.
+        null = self.keys.with_nulls(own.table["key"][rows])
+        if null is not None:
+            rows = rows[~null]
         times = own.table["start"][rows]
         if joining.within is None:
             first = np.full(len(rows), START_OF_TIME, dtype=np.int64)

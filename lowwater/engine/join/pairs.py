@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.process.output import Emitted
+from lowwater.engine.records.batch import SIDE
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.time import START_OF_TIME, Int64Array
@@ -27,23 +29,62 @@ class JoinedColumns:
         left, right: The columns of each side without the keys, with their types if these are known.
         keys: The names of the keys in the output.
         suffixes: What is appended to a name that both sides have, on the left and on the right.
+        labels: Further columns of the output, whose names no side may have.
+        sided: Which rows without a left partner have true in the hidden column ``SIDE``: ``all``,
+            or those with ``nulls`` in the keys. An outer join has the column where the primary keys
+            of both tables may hold nulls: a row of the left alone and one of the right alone may
+            then have the same key otherwise (T-3). ``None``: there is no such column.
+
+    The columns of a side may include such hidden ones of joins before. Their names grow by a letter
+    for the side, so they name the path to their join, and stay distinct.
     """
 
     left: Types
     right: Types
     keys: tuple[str, ...]
     suffixes: tuple[str, str] = ("", "_right")
+    labels: tuple[str, ...] = ()
+    sided: Literal["all", "nulls"] | None = None
+
+    @property
+    def hidden(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The hidden columns of the left and of the right side."""
+        left, right = (
+            frozenset(name for name in side if name.startswith(SIDE))
+            for side in (self.left, self.right)
+        )
+        return left, right
 
     def names(
         self, left: Sequence[str], right: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Return the name in the output of each column of the left and of the right side."""
-        both = {*left} & {*right}
+        both = {*left} & {*right} | {*self.labels}
         before, behind = self.suffixes
-        of_left = {name: name + before if name in both else name for name in left}
         clash = both | {*self.keys}
+        of_left = {name: name + before if name in both else name for name in left}
         of_right = {name: name + behind if name in clash else name for name in right}
+        for names, letter in ((of_left, "l"), (of_right, "r")):
+            names.update({name: name + letter for name in names if name.startswith(SIDE)})
         return of_left, of_right
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BornPairs:
+    """Which records some pairs consist of, in the order in which they were emitted.
+
+    Args:
+        left, right: The rank of arrival of each pair's record among those of its side, int64; -1
+            where a side has none.
+        signs: +1 for inserts, -1 for retractions, int8.
+        times: Their event times, int64.
+    """
+
+    left: Int64Array
+    right: Int64Array
+    signs: NDArray[np.int8]
+    times: Int64Array
 
 
 @final
@@ -69,6 +110,17 @@ class Pairs:
         self._columns = columns
         self._with_right = with_right
         self._parts: list[tuple[Int64Array, Int64Array, int]] = []
+        self._reported: list[BornPairs] | None = None
+
+    def report(self) -> None:
+        """Have :meth:`reported` tell which records the pairs consist of, for a trace."""
+        self._reported = []
+
+    def reported(self) -> list[BornPairs]:
+        """Return which records the pairs consist of that were taken since the last time."""
+        found = self._reported or []
+        self._reported = None if self._reported is None else []
+        return found
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -104,11 +156,20 @@ class Pairs:
         if not at_left:
             right_times = np.where(no_right, START_OF_TIME, of_right["start"][right])
             times = np.maximum(times, right_times)
+        if self._reported is not None:
+            born_left = np.where(no_left, -1, of_left["born"][left])
+            born_right = np.where(no_right, -1, of_right["born"][right])
+            self._reported.append(BornPairs(born_left, born_right, signs, times))
         owner = np.where(no_left, of_right["key"][right], of_left["key"][left])
+        values = self._values(left, right)
+        if self._columns.sided is not None:
+            nulls = keys.with_nulls(owner) if self._columns.sided == "nulls" else no_left
+            told = np.zeros(len(owner), dtype=np.bool_) if nulls is None else no_left & nulls
+            values[SIDE] = Column(told)
         return Emitted(
             times,
             keys.decode(owner),
-            self._values(left, right),
+            values,
             signs=signs if signed else None,
         )
 

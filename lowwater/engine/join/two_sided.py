@@ -10,7 +10,7 @@ import numpy as np
 from lowwater.engine.join.joining import Side
 from lowwater.engine.join.keyed_operator import KeyedOperator, record_hashes, unknown_record
 from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.join.pairs import Pairs
+from lowwater.engine.join.pairs import BornPairs, Pairs
 from lowwater.engine.process.output import ProcessOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.deadlines import Deadlines
@@ -50,6 +50,14 @@ class TwoSided(KeyedOperator):
         )
         self._pairs = pairs
         self._lateness = lateness_us
+
+    def report_pairs(self) -> None:
+        """Have :meth:`reported_pairs` tell which records pairs consist of, for a trace."""
+        self._pairs.report()
+
+    def reported_pairs(self) -> list[BornPairs]:
+        """Return which records the pairs consist of that were emitted since the last time."""
+        return self._pairs.reported()
 
     @abstractmethod
     def _insert(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lowwater.engine.join.changes import net_changes
 from lowwater.engine.process.output import RECORDS, TIME, Emitted, emitted_records
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.json_rows import json_text
 from lowwater.engine.records.pane_table import (
@@ -24,6 +24,7 @@ from lowwater.engine.records.pane_table import (
 )
 from lowwater.engine.records.stateless import Step, apply_steps
 from lowwater.engine.records.steps import PaneBatch
+from lowwater.time import Int64Array
 
 KEY = b"lowwater.key"
 """Metadata of a table of net changes: the columns of the primary key, as a JSON list."""
@@ -37,7 +38,7 @@ class View:
     """How a table leaves a run: which steps follow its stage, and its primary key.
 
     Args:
-        key: The columns of the primary key.
+        key: The columns of the primary key; hidden ones only if it may hold nulls.
         nullable: Whether they may hold nulls, as those of outer joins may.
         steps: The steps between the stage and the table.
         signed: Whether the stage retracts.
@@ -85,7 +86,7 @@ class View:
         signs = np.where(net.after >= 0, 1, -1)
         columns["kind"] = Column.from_arrow(kinds_to_arrow(signs))
         if self.nullable:
-            columns = {ROW_KEY: _row_keys([columns[name] for name in self.key]), **columns}
+            columns = {ROW_KEY: self._row_keys(records, net.latest), **columns}
         return columns_to_table(columns).replace_schema_metadata(self._metadata())
 
     def empty(self, schema: pa.Schema | None, names: Sequence[str]) -> pa.Table:
@@ -95,23 +96,40 @@ class View:
             schema: The columns, if their types are known.
             names: The columns, if only their names are; those of the key at least.
         """
-        known = dict.fromkeys([*self.key, *names], pa.null())
+        known = dict.fromkeys([*self._public_key, *names], pa.null())
         if schema is not None:
-            known = {n: schema.field(n).type for n in (*self.key, *names)}
+            known = {name: schema.field(name).type for name in known}
         if self.nullable:
             known = {ROW_KEY: pa.string(), **known}
         known.setdefault("timestamp", MICROS_UTC)
         known["kind"] = pa.string()
         return pa.schema(list(known.items()), self._metadata()).empty_table()
 
+    @property
+    def _public_key(self) -> list[str]:
+        return [name for name in self.key if not name.startswith(HIDDEN)]
+
+    def _row_keys(self, records: Records, places: Int64Array) -> Column:
+        """Return keys as JSON text: equal for equal keys, also where integers became floats."""
+        public, hidden = (
+            [records.columns[name].take(places).to_list(exact=True) for name in names]
+            for names in (self._public_key, [n for n in self.key if n.startswith(HIDDEN)])
+        )
+        rows = zip(*public, strict=True)
+        keys: list[list[object]] = [[_plain(value) for value in row] for row in rows]
+        for at, sides in enumerate(zip(*hidden, strict=True)):  # of most rows all are false
+            last = max(
+                (place for place, side in enumerate(sides, 1) if side is not False), default=0
+            )
+            keys[at] += sides[:last]
+        return Column.of_objects([json_text(key) for key in keys])
+
     def _metadata(self) -> dict[bytes, bytes]:
         key = [ROW_KEY] if self.nullable else list(self.key)
         return {**RECORDS, KEY: json.dumps(key).encode()}
 
-    def _columns(
-        self, records: Records, places: np.ndarray[tuple[int], np.dtype[np.int64]]
-    ) -> dict[str, Column]:
-        names = dict.fromkeys((*self.key, *records.names))
+    def _columns(self, records: Records, places: Int64Array) -> dict[str, Column]:
+        names = dict.fromkeys((*self._public_key, *records.names))
         columns = {name: records.columns[name].take(places) for name in names}
         if "timestamp" not in columns and TIME in records.columns:
             times = instants_to_arrow(records.columns[TIME].data[places])
@@ -127,12 +145,6 @@ def key_of(table: pa.Table) -> tuple[str, ...] | None:
     """
     data = (table.schema.metadata or {}).get(KEY)
     return None if data is None else tuple(json.loads(data))
-
-
-def _row_keys(columns: Sequence[Column]) -> Column:
-    """Return keys as JSON text: equal for equal keys, also where integers have become floats."""
-    rows = zip(*(column.to_list(exact=True) for column in columns), strict=True)
-    return Column.of_objects([json_text([_plain(value) for value in row]) for row in rows])
 
 
 def _plain(value: object) -> object:

@@ -21,6 +21,7 @@ from lowwater.engine.graph.graph import (
     Stage,
     Upserted,
     Windowed,
+    WindowJoined,
     Work,
 )
 from lowwater.engine.graph.sources import Source
@@ -108,7 +109,7 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
 
 def _kind(work: Work) -> str:
     match work:
-        case Windowed():
+        case Windowed() | WindowJoined():
             return "windows"
         case Computed():
             return "process"
@@ -146,14 +147,24 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "windows": _text(windowing.windows),
             "allowed_lateness": windowing.lateness_us,
         }
-    if isinstance(work, Windowed):
+    if isinstance(work, (Windowed, WindowJoined)):
         parts |= {
             "trigger": _text(work.windowing.trigger),
             "accumulation": work.windowing.mode,
             "closing": work.windowing.closing,
             "on_time": work.windowing.on_time,
             "timestamps": work.windowing.timestamps,
-            "aggregates": {name: _aggregate(spec) for name, spec in work.aggregates.items()},
+        }
+    if isinstance(work, Windowed):
+        parts["aggregates"] = {name: _aggregate(spec) for name, spec in work.aggregates.items()}
+    elif isinstance(work, WindowJoined):
+        parts |= {
+            "right keys": list(work.right_keys),
+            "left inputs": work.left,
+            "how": work.how,
+            "suffixes": list(work.columns.suffixes),
+            # What panes hold is stored with them.
+            "columns": [sorted(work.columns.left), sorted(work.columns.right)],
         }
     elif isinstance(work, Joined):
         joining = work.joining

@@ -15,11 +15,13 @@ from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
 from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
+from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
+from lowwater.engine.local.pair_recorder import PairRecorder
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
-from lowwater.engine.local.window_stage import late_elements, taken_from
+from lowwater.engine.local.window_stage import columns_of_bundle, late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.process.output import emitted_records
@@ -73,6 +75,7 @@ class EmittingRun:
         self.right_watermark = START_OF_TIME
         self._unread: dict[str, list[Emitted]] = {}
         self._recorder: StageRecorder | None = None
+        self._pairs: PairRecorder | None = None
 
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; a memory limit applies to windowed stages only."""
@@ -80,8 +83,13 @@ class EmittingRun:
         self._duplicates.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
-        """Record the stage's input in a trace; what it emits is not traced."""
+        """Record the stage's input in a trace, and the pairs of a join.
+
+        What else it emits is not traced.
+        """
         self._recorder = recorder
+        if isinstance(self.operator, TwoSided):
+            self._pairs = PairRecorder(self.operator, recorder)
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
@@ -111,11 +119,10 @@ class EmittingRun:
             times = incoming.bundle.times
             kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
             bundle, step = self._given(incoming, kept)
+            born = _births(operator, step)
             output = operator.step(step)
             if self._recorder is not None:
-                self._recorder.took(
-                    taken_from(incoming, kept, output.late, operator.watermark, operator.clock)
-                )
+                self._record(incoming, kept, output.late, step, born)
             if output.late is not None:
                 rows = output.late.element if kept is None else kept[output.late.element]
                 late = late_elements(output.late, rows + incoming.start, bundle, incoming)
@@ -143,11 +150,12 @@ class EmittingRun:
             kept: The places of its elements that are no duplicates; ``None`` for all.
         """
         bundle, work, nth = incoming.bundle, self.stage.work, incoming.nth
-        columns = _columns(incoming)
+        hidden = work.columns.hidden[work.side_of(nth)] if isinstance(work, Joined) else frozenset()
+        columns = columns_of_bundle(incoming, hidden)
         if isinstance(work, Computed):
             kinds = _kinds(incoming) if self.stage.signed else {}
             columns = {**columns, **kinds, **bundle.values}
-        elif isinstance(work, (Joined, Upserted)):
+        elif isinstance(work, (Joined, Upserted, Passed)):
             keys = self.stage.keys_of(nth)
             columns = {name: column for name, column in columns.items() if name not in keys}
             columns |= bundle.values
@@ -161,11 +169,29 @@ class EmittingRun:
             return bundle, SideBundle(work.side_of(nth), bundle)
         return bundle, bundle
 
+    def _record(
+        self,
+        incoming: StageBundle,
+        kept: Int64Array | None,
+        late: LateBatch | None,
+        step: Any,
+        born: int,
+    ) -> None:
+        operator = self.operator
+        at = operator.watermark, operator.clock
+        if self._pairs is not None and isinstance(step, SideBundle):
+            name = self._pairs.side_name(step.side)
+            self._pairs.took(taken_from(incoming, kept, late, *at, name), step.side, born)
+        elif self._recorder is not None:
+            self._recorder.took(taken_from(incoming, kept, late, *at))
+
     def _step(
         self, step: WatermarkAdvance | SidesAdvance | ClockAdvance | EndOfInput
     ) -> Iterator[Outcome]:
         operator: Any = self.operator
         output: ProcessOutput = operator.step(step)
+        if self._pairs is not None:
+            self._pairs.emitted()
         if output.late is not None and output.late_of is not None:
             # Records that waited, and were refused when their time had come.
             late = self._late_of(output.late, output.late_of)
@@ -195,6 +221,13 @@ class EmittingRun:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
+def _births(operator: EmittingOperator, step: Any) -> int:
+    """Return how many records have arrived at the side of a join that a bundle comes to."""
+    if isinstance(operator, TwoSided) and isinstance(step, SideBundle):
+        return operator.sides[step.side].births
+    return 0
+
+
 def _operator_of(stage: Stage, work: EmittingWork) -> EmittingOperator:
     match work:
         case Computed():
@@ -211,17 +244,6 @@ def _operator_of(stage: Stage, work: EmittingWork) -> EmittingOperator:
             return GroupOperator(work.aggregates)
         case _:
             raise InternalError(f"no operator does {type(work).__name__}")
-
-
-def _columns(incoming: StageBundle) -> dict[str, Column]:
-    """Return the columns of a bundle's records."""
-    start, stop = incoming.start, incoming.start + len(incoming.bundle)
-    kept = incoming.admitted.kept
-    return {
-        name: (column if kept is None else column.take(kept)).slice(start, stop)
-        for name, column in incoming.records.columns.items()
-        if not name.startswith(HIDDEN)
-    }
 
 
 def _kinds(incoming: StageBundle) -> dict[str, Column]:

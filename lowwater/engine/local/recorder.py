@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, final
@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Graph, Read, Stage
+from lowwater.engine.graph.graph import Graph, Joined, Read, Stage
 from lowwater.engine.graph.trace import (
     ElementOutcome,
     StageTrace,
@@ -18,6 +18,8 @@ from lowwater.engine.graph.trace import (
     TracedElement,
     TracedMerge,
     TracedMove,
+    TracedPair,
+    TracedSide,
     TracedSource,
 )
 from lowwater.engine.local.source_reader import SourceReader
@@ -50,6 +52,7 @@ class TakenBundle:
         rows: Row of each element in ``records``, int64, shape (n,).
         watermark: The input watermark when they arrived.
         clock: The clock when they arrived.
+        side: The side of a join that they came to.
     """
 
     bundle: Bundle
@@ -59,6 +62,7 @@ class TakenBundle:
     rows: Int64Array
     watermark: int
     clock: int
+    side: TracedSide | None = None
 
 
 @final
@@ -100,13 +104,26 @@ class StageRecorder:
         self._pane_orders: list[int] = []
         self._merges: list[TracedMerge] = []
         self._moves: list[TracedMove] = []
+        self._counted = 0
+        self._pairs: list[TracedPair] = []
 
-    def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> None:
-        """Record a processed bundle and the window merges it caused."""
+    def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> int:
+        """Record a processed bundle and the window merges it caused.
+
+        Returns:
+            The index of its first element in the trace.
+        """
+        first, self._counted = self._counted, self._counted + len(taken.bundle)
         self._taken.append((next(self._order), taken))
         merged = {} if merges is None else _merged(merges)
         if merges is not None and merged:  # do not use up an order number for nothing
             self._merges.extend(_traced_merges(merges, merged, taken.clock, next(self._order)))
+        return first
+
+    def paired(self, pairs: Iterable[TracedPair]) -> None:
+        """Record what a join emitted in one step."""
+        order = next(self._order)
+        self._pairs.extend(replace(pair, order=order) for pair in pairs)
 
     def showed(self, panes: PaneBatch) -> None:
         """Record emitted panes."""
@@ -121,11 +138,19 @@ class StageRecorder:
         first, self._handed = self._handed, self._handed + records.length
         return _numbered(records, first, self._origins.index(self._name), len(self._origins))
 
-    def moved(self, clock: int, input_watermark: int, output: int, held_by: str | None) -> None:
-        """Record the stage's clock and watermarks if they changed."""
+    def moved(
+        self,
+        clock: int,
+        input_watermark: int,
+        output: int,
+        held_by: str | None,
+        sides: tuple[int, int] | None = None,
+    ) -> None:
+        """Record the stage's clock and watermarks if they changed; of a join those of its sides."""
         move = TracedMove(
-            Instant(clock), Instant(input_watermark), Instant(output), held_by, next(self._order)
-        )
+            Instant(clock), Instant(input_watermark), Instant(output), held_by, next(self._order),
+            None if sides is None else (Instant(sides[0]), Instant(sides[1])),
+        )  # fmt: skip
         if not self._moves or replace(move, order=self._moves[-1].order) != self._moves[-1]:
             self._moves.append(move)
 
@@ -150,6 +175,8 @@ class StageRecorder:
             merges=tuple(self._merges),
             pane_orders=tuple(self._pane_orders),
             inputs=self._inputs,
+            joining=work.joining if isinstance(work, Joined) else None,
+            pairs=tuple(self._pairs),
         )
 
     def _traced(self, order: int, taken: TakenBundle) -> list[TracedElement]:
@@ -185,6 +212,7 @@ class StageRecorder:
                     retract=signs[at] < 0, record=records[at], dropped=gone, order=order,
                     origins=(of,) if of is not None and of[0] in self._sources else (),
                     pane=of if of is not None and of[0] not in self._sources else None,
+                    side=taken.side,
                 )
             )  # fmt: skip
         return found

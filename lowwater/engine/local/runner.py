@@ -21,12 +21,15 @@ from lowwater.engine.graph.graph import (
     Stage,
     Upserted,
     Windowed,
+    WindowJoined,
     admission_of,
     is_signed,
 )
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.key_order import in_order, minds_order
+from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
@@ -39,6 +42,7 @@ from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.problems import Tally
 from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
@@ -146,7 +150,18 @@ class LocalRun:
             is_judged=is_judged,
             place=dead_letters,
         )
+        self._orders = OrderVerdicts(
+            graph.stages,
+            [graph.name_of(stage) for stage in graph.stages],
+            [run.metrics for run in self._stages],
+            self._tallies(),
+        )
         self._reading = [_reading(graph, stage.inputs) for stage in graph.stages]
+        self._reading_left = {
+            number: _reading(graph, stage.inputs[: stage.work.left])
+            for number, stage in enumerate(graph.stages)
+            if isinstance(stage.work, Joined)
+        }
         self._reading_right = {
             number: _reading(graph, stage.inputs[stage.work.left :])
             for number, stage in enumerate(graph.stages)
@@ -237,6 +252,7 @@ class LocalRun:
             for entry, learned in zip(entries, stored, strict=True):
                 entry.admission.resume(learned)
         self._verdict.resume()
+        self._orders.resume()
         self.metrics.resume(known["metrics"])
         self.ended = known["ended"]
         self._log_late = _next_power(self.metrics.late.total())
@@ -301,15 +317,9 @@ class LocalRun:
             if reader.bundles_done and records.is_rest:
                 yield Outcome(boundary=True)  # the batch that is resumed is still to come
                 continue
-            taken = reader.taken + len(records) + len(records.unreadable)
-            if self._recorder is not None:
-                records = self._recorder.read(reader.read, records)
-            yield from self._read(reader, records, began)
+            yield from self._process(reader, records, position, began)
             if self._stopping:
-                return  # perhaps amid the batch: its position is the one before it
-            reader.taken = taken
-            reader.position = position
-            reader.bundles_done = 0
+                return
             yield Outcome(boundary=True)
         yield from self._turn(began)
         self._verdict.judge_rest()
@@ -318,6 +328,55 @@ class LocalRun:
             run.forget(END_OF_TIME)
         if self._observer is not None:
             self._observer(self.metrics)
+
+    def give(self, source: int, records: Records) -> Iterator[Outcome]:
+        """Process a batch of a source that the caller reads; an empty one is a heartbeat.
+
+        For a caller that decides which source comes next, instead of iterating over the run.
+
+        Args:
+            source: The number of the source in the graph.
+            records: The batch.
+        """
+        yield from self._process(self.readers[source], records, None, time.perf_counter())
+
+    def end_of(self, *sources: int) -> Iterator[Outcome]:
+        """End sources that the caller reads, all in one turn.
+
+        Args:
+            *sources: Their numbers in the graph.
+        """
+        for source in sources:
+            self.readers[source].ended = True
+        self._move_clock(self.readers[0].now())
+        yield from self._turn(time.perf_counter())
+        self.ended = self.ending
+
+    def _process(
+        self, reader: SourceReader, records: Records, position: Position | None, began: float
+    ) -> Iterator[Outcome]:
+        """Process a batch; if the run is stopped amid it, its position is the one before it."""
+        taken = reader.taken + len(records) + len(records.unreadable)
+        if self._recorder is not None:
+            records = self._recorder.read(reader.read, records)
+        yield from self._read(reader, records, began)
+        if self._stopping:
+            return
+        reader.taken = taken
+        reader.position = position
+        reader.bundles_done = 0
+        self._orders.judge()
+
+    def _tallies(self) -> dict[int, list[Tally]]:
+        """Return the counts of what is admitted to each stage, by its number."""
+        found: dict[int, list[Tally]] = {number: [] for number in range(len(self._stages))}
+        for reader in self.readers:
+            for stage, tally in reader.tallies()[1]:
+                found[stage].append(tally)
+        for entries in self._between:
+            for entry in entries:
+                found[entry.stage].append(entry.admission.tally)
+        return found
 
     def _entry(self, stage: int, nth: int, on_error: OnError) -> StageAdmission:
         at = self.graph.stages[stage]
@@ -546,13 +605,22 @@ class LocalRun:
                 operator.watermark,
                 operator.output_watermark,
                 held[self.graph.name_of(run.stage)],
+                self._sides(run),
             )
+
+    def _sides(self, run: StageRun) -> tuple[int, int] | None:
+        """Return the watermarks of the sides of a join."""
+        work = run.stage.work
+        if not isinstance(work, Joined):
+            return None
+        left = self._lowest(self._reading_left[run.number])
+        return left, self._lowest(self._reading_right[run.number])
 
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
     work = stage.work
     match work:
-        case Windowed():
+        case Windowed() | WindowJoined():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
         case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import MAIN, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Stage, Windowed, WindowJoined
 from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.graph.trace import TracedSide
+from lowwater.engine.join.window_join import PairedPanes
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder, TakenBundle
 from lowwater.engine.local.stage_input import StageBundle
-from lowwater.engine.records.batch import Records
+from lowwater.engine.process import Emitted
+from lowwater.engine.process.output import emitted_records
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import records_of
 from lowwater.engine.records.steps import (
     Bundle,
@@ -39,24 +44,36 @@ class WindowRun:
 
     Args:
         stage: The stage.
-        work: Its windowing and aggregates.
+        work: Its windowing and aggregates; or it joins within windows, and makes pairs of panes.
         number: Its number in the graph.
         is_end: Whether its panes leave the pipeline.
         is_read: Whether downstream stages read its panes.
     """
 
     def __init__(
-        self, stage: Stage, work: Windowed, number: int, *, is_end: bool, is_read: bool
+        self,
+        stage: Stage,
+        work: Windowed | WindowJoined,
+        number: int,
+        *,
+        is_end: bool,
+        is_read: bool,
     ) -> None:
         self.stage = stage
         self.number = number
         self.metrics = StageMetrics()
-        self.operator = WindowOperator(work.windowing, work.aggregates, signed=stage.signed)
+        self._pairing: PairedPanes | None = None
+        aggregates = work.aggregates
+        if isinstance(work, WindowJoined):
+            self._pairing = PairedPanes(work.how, work.columns, signed=stage.signed)
+            aggregates = self._pairing.aggregates
+        self.operator = WindowOperator(work.windowing, aggregates, signed=stage.signed)
         self._duplicates = DuplicateFilter(stage.deduplication)
         self._is_end = is_end
         self._is_read = is_read
         self._store: StateStore | None = None
         self._unread: list[PaneBatch] = []
+        self._unread_pairs: list[Emitted] = []
         self._recorder: StageRecorder | None = None
 
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
@@ -71,7 +88,7 @@ class WindowRun:
 
     def report_replaced(self) -> None:
         """Have outcomes say which windows merged away, if the panes leave the pipeline."""
-        if self._is_end:
+        if self._is_end and self._pairing is None:
             self.operator.report_replaced()
 
     def save(self, batch: Batch) -> None:
@@ -88,6 +105,9 @@ class WindowRun:
 
     def take_outputs(self) -> Mapping[str, Records]:
         """Return the panes emitted since the last call as records, by output, for downstream."""
+        if self._unread_pairs:
+            pairs, self._unread_pairs = self._unread_pairs, []
+            return {MAIN: emitted_records(pairs, self.stage.key_names)}
         if not self._unread:
             return {}
         unread, self._unread = self._unread, []
@@ -106,7 +126,7 @@ class WindowRun:
         """Process bundles."""
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
-            bundle = incoming.bundle
+            bundle = self._given(incoming)
             kept = self._duplicates.kept(incoming.ids(), bundle.times, operator.watermark, metrics)
             if kept is not None:
                 bundle = bundle.take(kept)
@@ -121,9 +141,10 @@ class WindowRun:
                 rows = output.late.element if kept is None else kept[output.late.element]
                 late = late_elements(output.late, rows + incoming.start, bundle, incoming)
                 metrics.count_late(output.late)
-            panes = self._route(output.panes)
-            if panes is not None or late is not None:
-                yield Outcome(panes, late, stage=self.number, replaced=output.replaced)
+            if late is not None and self._pairing is not None:
+                yield Outcome(late=late, stage=self.number)
+                late = None
+            yield from self._emit(output, late)
         self._find_holder()
 
     def advance(self, to: int) -> Iterator[Outcome]:
@@ -146,10 +167,37 @@ class WindowRun:
         if self._store is not None:
             self.operator.load_holder(self._store)
 
-    def _emit(self, output: StepOutput) -> Iterator[Outcome]:
+    def _given(self, incoming: StageBundle) -> Bundle:
+        """Return a bundle with the columns that the operator reads."""
+        work, bundle = self.stage.work, incoming.bundle
+        if self._pairing is None or not isinstance(work, WindowJoined):
+            return bundle
+        keys = self.stage.keys_of(incoming.nth)
+        columns = {
+            name: column for name, column in columns_of_bundle(incoming).items() if name not in keys
+        }
+        return self._pairing.side_bundle(work.side_of(incoming.nth), bundle, columns)
+
+    def _emit(self, output: StepOutput, late: LateElements | None = None) -> Iterator[Outcome]:
+        if self._pairing is not None:
+            yield from self._paired(self._pairing, output.panes)
+            return
         panes = self._route(output.panes)
-        if panes is not None:
-            yield Outcome(panes=panes, stage=self.number, replaced=output.replaced)
+        if panes is not None or late is not None:
+            yield Outcome(panes, late, stage=self.number, replaced=output.replaced)
+
+    def _paired(self, pairing: PairedPanes, panes: PaneBatch | None) -> Iterator[Outcome]:
+        """Emit the pairs of panes, to downstream stages and out of the pipeline."""
+        if panes is None:
+            return
+        emitted = pairing.pairs(panes, retracts=self.stage.retracts)
+        if emitted is None:
+            return
+        self.metrics.emitted[MAIN] += len(emitted)
+        if self._is_read:
+            self._unread_pairs.append(emitted)
+        if self._is_end:
+            yield Outcome(emitted={MAIN: emitted}, stage=self.number)
 
     def _route(self, panes: PaneBatch | None) -> PaneBatch | None:
         """Count panes and queue them for downstream; return those that leave the pipeline."""
@@ -161,6 +209,17 @@ class WindowRun:
         if self._is_read:
             self._unread.append(panes)
         return panes if self._is_end else None
+
+
+def columns_of_bundle(incoming: StageBundle, hidden: Set[str] = frozenset()) -> dict[str, Column]:
+    """Return the columns of a bundle's records; of those that users never see, some."""
+    start, stop = incoming.start, incoming.start + len(incoming.bundle)
+    kept = incoming.admitted.kept
+    return {
+        name: (column if kept is None else column.take(kept)).slice(start, stop)
+        for name, column in incoming.records.columns.items()
+        if not name.startswith(HIDDEN) or name in hidden
+    }
 
 
 def late_elements(
@@ -187,9 +246,10 @@ def taken_from(
     late: LateBatch | None,
     watermark: int,
     clock: int,
+    side: TracedSide | None = None,
 ) -> TakenBundle:
     """Describe a processed bundle for the recorder; see :class:`TakenBundle`."""
     rows = np.arange(incoming.start, incoming.start + len(incoming.bundle), dtype=np.int64)
     if incoming.admitted.kept is not None:
         rows = incoming.admitted.kept[rows]
-    return TakenBundle(incoming.bundle, kept, late, incoming.records, rows, watermark, clock)
+    return TakenBundle(incoming.bundle, kept, late, incoming.records, rows, watermark, clock, side)

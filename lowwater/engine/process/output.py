@@ -68,8 +68,8 @@ class Emitted:
         """Return the records as Python values: those of a vectorised process as dicts."""
         if not isinstance(self.values, Mapping):
             return list(self.values)
-        names = list(self.values)
-        columns = [column.to_list() for column in self.values.values()]
+        names = [name for name in self.values if not name.startswith(HIDDEN)]
+        columns = [self.values[name].to_list() for name in names]
         if self.is_plain and names == ["value"]:
             return columns[0]
         if not names:
@@ -194,7 +194,7 @@ def emitted_table(parts: Sequence[Emitted], keys: Sequence[str]) -> pa.Table:
             "record is an insert or a retract",
             hint="Rename the field",
         )
-    columns = {n: c for n, c in records.columns.items() if n not in (TIME, SIGN)}
+    columns = {n: c for n, c in records.columns.items() if not n.startswith(HIDDEN)}
     if SIGN in records.columns:
         columns["kind"] = Column.from_arrow(kinds_to_arrow(records.columns[SIGN].data))
     if "timestamp" not in columns:

@@ -1,4 +1,4 @@
-"""The operator of a stream that is run by itself: its records leave as they came."""
+"""The operator whose records leave as they came: of streams run by themselves, or once per id."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PassingOperator:
                 signs = step.signs
                 if signs is None and self._signed:
                     signs = np.ones(len(step), dtype=np.int8)
-                emitted = Emitted(step.times, (), step.values, signs=signs, is_plain=True)
+                emitted = Emitted(step.times, step.keys, step.values, signs=signs, is_plain=True)
                 return ProcessOutput({MAIN: emitted})
             case Bundle():
                 return NOTHING

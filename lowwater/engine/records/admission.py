@@ -62,6 +62,7 @@ class Admission:
         max_ahead_us: How far ahead of the clock an event time may be, microseconds. Records further
             ahead are invalid and do not move the watermark. ``None``: any distance.
         sound_keys: Key columns that are known to be valid and need no check.
+        null_keys: Whether keys may be null, or a part of them.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Admission:
         ids: tuple[str, ...] = (),
         max_ahead_us: int | None = None,
         sound_keys: tuple[str, ...] = (),
+        null_keys: bool = False,
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -91,6 +93,7 @@ class Admission:
         self._max_ahead = max_ahead_us
         self._columns = {name: ValueAdmission(name, need) for name, need in needs.items()}
         self._sound_keys = frozenset(sound_keys)
+        self._null_keys = null_keys
         self._seen = 0
         self.tally = Tally()
 
@@ -186,11 +189,12 @@ class Admission:
         return times.data
 
     def _key(self, records: Records, name: str, problems: Problems, noun: str = "key") -> Column:
-        if name in self._sound_keys:
+        if name in self._sound_keys and noun == "key":
             return self._column(records, name)
-        shown = shown_name(name)
+        nulls = self._null_keys and noun == "key"
+        check = partial(check_key, name=shown_name(name), noun=noun, nulls=nulls)
         return self._checked(
-            records, name, problems, lambda column, found: check_key(column, shown, found, noun)
+            records, name, problems, lambda column, found: check(column, problems=found)
         )
 
     def _checked(
@@ -258,17 +262,20 @@ def _checked_gaps(name: str, column: Column, problems: Problems) -> Column:
 _SOUND = frozenset({str, int, bytes, bool, dt.date, dt.datetime, dt.timedelta})
 
 
-def check_key(column: Column, name: str, problems: Problems, noun: str = "key") -> Column:
+def check_key(
+    column: Column, name: str, problems: Problems, noun: str = "key", *, nulls: bool = False
+) -> Column:
     """Record the rows whose key is null, NaN or not hashable; return the column unchanged.
 
-    Strings stay in Arrow, dictionary-encoded or not. ``noun`` is used in messages.
+    Strings stay in Arrow, dictionary-encoded or not. ``noun`` is used in messages. With ``nulls``,
+    a null is a key, but NaN is none.
 
     Raises:
         InvalidArgument: Values of the column's type cannot be keys.
     """
     array = column.arrow
     if array is None and column.data.dtype == object:
-        _check_objects(column.data.tolist(), name, problems, noun)
+        _check_objects(column, name, problems, noun, nulls=nulls)
         return column
     kind = column.type
     if kind is not None:
@@ -283,39 +290,30 @@ def check_key(column: Column, name: str, problems: Problems, noun: str = "key") 
             _check_floats(column, name, problems, noun)
     elif column.data.dtype == np.float64:
         _check_floats(column, name, problems, noun)
-    _check_nulls(column, name, problems, noun)
+    if not nulls and (null := column.nulls()) is not None:
+        problems.add_all(np.flatnonzero(null), f"null_{noun}", f"the {noun} {name!r} is null")
     return column
-
-
-def _check_nulls(column: Column, name: str, problems: Problems, noun: str) -> None:
-    array = column.arrow
-    reason, detail = f"null_{noun}", f"the {noun} {name!r} is null"
-    if array is None:
-        if column.valid is not None:
-            problems.add_all(np.flatnonzero(~column.valid), reason, detail)
-        return
-    nested_null = pa.types.is_dictionary(array.type) and array.dictionary.null_count
-    if array.null_count or nested_null:
-        plain = array.dictionary_decode() if nested_null else array
-        rows = np.flatnonzero(plain.is_null().to_numpy(zero_copy_only=False))
-        problems.add_all(rows, reason, detail)
 
 
 def _check_floats(column: Column, name: str, problems: Problems, noun: str) -> None:
     data = column.data
     if data.size and math.isnan(data.min()):
-        rows = np.flatnonzero(np.isnan(data))
-        problems.add_all(rows, f"null_{noun}", f"the {noun} {name!r} is NaN")
+        nan = np.isnan(data) if column.valid is None else np.isnan(data) & column.valid
+        problems.add_all(np.flatnonzero(nan), f"null_{noun}", f"the {noun} {name!r} is NaN")
 
 
-def _check_objects(values: list[Any], name: str, problems: Problems, noun: str) -> None:
-    if set(map(type, values)) <= _SOUND:
+def _check_objects(
+    column: Column, name: str, problems: Problems, noun: str, *, nulls: bool
+) -> None:
+    values = column.data.tolist()
+    if set(map(type, values)) <= _SOUND and column.valid is None:
         return
-    for row, value in enumerate(values):
+    for row, value in enumerate(column.to_list(exact=True)):
         if type(value) in _SOUND:
             continue
         if value is None:
-            problems.add(row, f"null_{noun}", f"the {noun} {name!r} is null")
+            if not nulls:
+                problems.add(row, f"null_{noun}", f"the {noun} {name!r} is null")
         elif is_nan(value):
             problems.add(row, f"null_{noun}", f"the {noun} {name!r} is {value!r}")
         else:

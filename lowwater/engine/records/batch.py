@@ -17,6 +17,8 @@ from lowwater.time import Int64Array
 
 HIDDEN = "__lw_"
 """Prefix of lowwater's internal columns, which users never see in a record."""
+SIDE = HIDDEN + "side"
+"""Prefix of hidden columns that belong to the primary key of a table: see ``JoinedColumns``."""
 MOST_NESTED = 40
 """How deep values may be nested: Arrow's files hold 64 levels, and Parquet's about 45 of lists."""
 TRACED = HIDDEN + "traced"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import is_
 from typing import Any, final
 
 import numpy as np
@@ -103,6 +105,30 @@ class Column:
 
     def __len__(self) -> int:
         return len(self.arrow) if self.arrow is not None else len(self.data)
+
+    def nulls(self) -> Mask | None:
+        """Return which rows are null, ``None`` for none of them; text stays in Arrow. O(n)."""
+        array = self.arrow
+        if array is not None and self._data is None:
+            if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+                array = array.dictionary_decode()
+            found = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        elif self.data.dtype == object:
+            values = self.data.tolist()
+            found = np.fromiter(map(is_, values, repeat(None)), np.bool_, len(values))
+            found = found if self._valid is None else found | ~self._valid
+        else:
+            found = None if self._valid is None else ~self._valid
+        return found if found is not None and found.any() else None
+
+    def is_null(self) -> bool:
+        """Whether there are rows, and all are null. O(1) where the first row shows it."""
+        if self.arrow is not None:
+            return 0 < self.arrow.null_count == len(self.arrow)
+        if self._valid is not None:
+            return len(self._valid) > 0 and not self._valid.any()
+        data = self.data
+        return data.dtype == object and len(data) > 0 and all(value is None for value in data)
 
     def take(self, indices: NDArray[np.int64]) -> Column:
         """Select the rows at ``indices`` (int64, shape (m,)), in that order."""

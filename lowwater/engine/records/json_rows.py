@@ -1,9 +1,8 @@
-"""Late elements and dead letters as Arrow tables, and tables as rows of JSON."""
+"""Late elements and dead letters as Arrow tables, and the rows of tables as JSON values."""
 
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,13 +64,6 @@ def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
         ]
         for row in zip(*columns, strict=True):
             yield dict(zip(names, row, strict=True))
-
-
-def json_lines(table: pa.Table) -> bytes:
-    """Return a table's rows as JSON, one to a line, in UTF-8."""
-    lines = io.BytesIO()
-    lines.writelines(f"{json_text(row)}\n".encode() for row in rows_of(table))
-    return lines.getvalue()
 
 
 def json_text(value: Any) -> str:

@@ -26,8 +26,9 @@ _NUMBER, _PAIR, _OBJECT = 32, 48, 200
 class KeyDictionary:
     """Assigns each distinct key a small integer id, and frees the id when the key is forgotten.
 
-    Ids are reused, so the dictionary does not grow with keys that come and go. Key columns hold no
-    nulls.
+    Ids are reused, so the dictionary does not grow with keys that come and go. A null in a key
+    column is a value of its own, equal to other nulls: whether two keys with nulls match is for the
+    operator to say (:meth:`with_nulls`).
 
     Args:
         count: How many columns make up a key.
@@ -92,6 +93,17 @@ class KeyDictionary:
             self._part(at).take(self._pairs[f"part{at}"][ids]) for at in range(len(self._parts))
         )
 
+    def with_nulls(self, ids: Int64Array) -> NDArray[np.bool_] | None:
+        """Return which ids are of keys with a null in a column; ``None`` for none. O(n)."""
+        found: NDArray[np.bool_] | None = None
+        for at, part in enumerate(self._parts):
+            if part is None or part.null < 0:
+                continue
+            codes = ids if self._pairs is None else self._pairs[f"part{at}"][ids]
+            null = codes == part.null
+            found = null if found is None else found | null
+        return found if found is not None and found.any() else None
+
     def retain(self, live: NDArray[np.bool_]) -> None:
         """Forget all keys except those whose ids are live.
 
@@ -114,8 +126,13 @@ class KeyDictionary:
 
     def _encode_part(self, at: int, column: Column) -> Int64Array:
         part = self._parts[at]
-        if part is None:
-            part = self._parts[at] = _codes_for(column)
+        if part is None or part.is_untyped:
+            null, part = -1 if part is None else part.null, _codes_for(column)
+            if null >= 0:
+                part.restore(np.array([null], dtype=np.int64), Column.of_objects([None]))
+            self._parts[at] = part
+        if column.is_null():  # whatever its type is
+            return part.encode_nulls(len(column))
         if isinstance(part, _NumberCodes) and not part.takes(column):
             # A value of another type arrived. Keep the ids and look keys up as objects from now on.
             part = self._parts[at] = part.as_objects(column.type)
@@ -142,9 +159,19 @@ class _Codes(Protocol):
     @property
     def kind(self) -> tuple[pa.DataType | None, str]: ...
 
+    @property
+    def null(self) -> int:
+        """The code of null; -1 if it has none."""
+
+    @property
+    def is_untyped(self) -> bool:
+        """Whether it holds null alone, which does not say of which type other values are."""
+
     def restore(self, ids: Int64Array, column: Column) -> None: ...
 
     def encode(self, column: Column) -> Int64Array: ...
+
+    def encode_nulls(self, count: int) -> Int64Array: ...
 
     def take(self, codes: Int64Array) -> Column: ...
 
@@ -178,9 +205,10 @@ class _NumberCodes:
         self._dtype = column.data.dtype
         self._table = Table([Field("value", np.int64)])
         self._index = Index(self._table, ["value"])
+        self.null = -1  # a row that is not in the index
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._table)
 
     @property
     def capacity(self) -> int:
@@ -194,10 +222,19 @@ class _NumberCodes:
     def kind(self) -> tuple[pa.DataType | None, str]:
         return self._type, self._dtype.str
 
+    @property
+    def is_untyped(self) -> bool:
+        return False
+
     def restore(self, ids: Int64Array, column: Column) -> None:
         self._table.restore(ids)
-        self._table["value"][ids] = self._numbers(column)
-        self._index.insert(ids)
+        nulls = column.nulls()
+        if nulls is not None:
+            (self.null,) = ids[nulls].tolist()
+            ids, column = ids[~nulls], column.take(np.flatnonzero(~nulls))
+        if ids.size:
+            self._table["value"][ids] = self._numbers(column)
+            self._index.insert(ids)
 
     def takes(self, column: Column) -> bool:
         arrow = column.arrow
@@ -206,7 +243,17 @@ class _NumberCodes:
         return column.data.dtype == self._dtype and column.type == self._type
 
     def encode(self, column: Column) -> Int64Array:
-        return self._index.find_or_insert(self._numbers(column))[0]
+        numbers, nulls = self._numbers(column), column.nulls()
+        if nulls is None:
+            return self._index.find_or_insert(numbers)[0]
+        codes = self.encode_nulls(len(numbers))
+        codes[~nulls] = self._index.find_or_insert(numbers[~nulls])[0]
+        return codes
+
+    def encode_nulls(self, count: int) -> Int64Array:
+        if self.null < 0:
+            (self.null,) = self._table.allocate(1).tolist()
+        return np.full(count, self.null, dtype=np.int64)
 
     @staticmethod
     def _numbers(column: Column) -> Int64Array:
@@ -217,14 +264,17 @@ class _NumberCodes:
 
     def take(self, codes: Int64Array) -> Column:
         data = self._table["value"][codes]
+        valid = _valid(codes, self.null)
         if self._dtype == np.float64:
-            return Column(data.view(np.float64), type=self._type)
-        return Column(data.astype(self._dtype, copy=False), type=self._type)
+            return Column(data.view(np.float64), valid, self._type)
+        return Column(data.astype(self._dtype, copy=False), valid, self._type)
 
     def retain(self, live: NDArray[np.bool_]) -> None:
         rows = self._table.live()
         dead = rows[~_among(live, rows)]
-        self._index.remove(dead)
+        self._index.remove(dead[dead != self.null])
+        if self.null in dead:
+            self.null = -1
         self._table.release(dead)
 
     def as_objects(self, other: pa.DataType | None) -> _ObjectCodes:
@@ -265,6 +315,15 @@ class _ObjectCodes:
     def kind(self) -> tuple[pa.DataType | None, str]:
         return self._type, "|O"
 
+    @property
+    def null(self) -> int:
+        return self._codes.get(None, -1)
+
+    @property
+    def is_untyped(self) -> bool:
+        known = self._type is not None and not pa.types.is_null(self._type)
+        return len(self._codes) == 1 and None in self._codes and not known
+
     def restore(self, ids: Int64Array, column: Column) -> None:
         codes = dict(zip(column.to_list(exact=True), ids.tolist(), strict=True))
         self.__init__(self._type, codes)
@@ -276,9 +335,21 @@ class _ObjectCodes:
         if arrow is None or _is_number(arrow.type):
             return self._look_up(column.to_list(exact=True))
         if not pa.types.is_dictionary(arrow.type):
-            arrow = arrow.dictionary_encode()
+            arrow = arrow.dictionary_encode(null_encoding="encode")
             codes = self._look_up(python_values(arrow.dictionary, exact=True))
             return codes[arrow.indices.to_numpy(zero_copy_only=False)]
+        if not arrow.indices.null_count:
+            return self._encode_dictionary(arrow)
+        codes = self.encode_nulls(len(arrow))
+        present = np.flatnonzero(arrow.indices.is_valid().to_numpy(zero_copy_only=False))
+        codes[present] = self._encode_dictionary(arrow.take(pa.array(present)))
+        return codes
+
+    def encode_nulls(self, count: int) -> Int64Array:
+        return np.full(count, self._look_up([None])[0], dtype=np.int64)
+
+    def _encode_dictionary(self, arrow: pa.DictionaryArray) -> Int64Array:
+        """Return the codes of values that are all present, looking each up only once."""
         known = self._remembered(arrow.dictionary)
         indices = arrow.indices.to_numpy(zero_copy_only=False)
         codes = known.codes[indices]
@@ -292,7 +363,7 @@ class _ObjectCodes:
         return codes
 
     def take(self, codes: Int64Array) -> Column:
-        return Column(self._values[codes], type=self._type)
+        return Column(self._values[codes], _valid(codes, self.null), self._type)
 
     def retain(self, live: NDArray[np.bool_]) -> None:
         given = self._given()
@@ -373,6 +444,14 @@ def _plain(type: pa.DataType | None) -> pa.DataType | None:
     if type is not None and pa.types.is_dictionary(type):
         return type.value_type
     return type
+
+
+def _valid(codes: Int64Array, null: int) -> NDArray[np.bool_] | None:
+    """Return which codes are not that of null; ``None`` for all."""
+    if null < 0:
+        return None
+    valid = codes != null
+    return None if valid.all() else valid
 
 
 def _among(live: NDArray[np.bool_], rows: Int64Array) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias, final
 
@@ -28,6 +28,7 @@ Kinds: TypeAlias = list[tuple[bytes | None, str]]
 """Arrow type and numpy dtype of each part of a key."""
 
 _WHAT = "a stored key"
+_NULL = "null"
 
 
 @final
@@ -205,7 +206,7 @@ class KeyReader:
         self._layouts = Layouts()
         self._layouts.expect(record["layouts"])
         self._ids: list[Int64Array] = []
-        self._parts: list[list[tuple[NDArray[Any], pa.DataType | None]]] = [[] for _ in self._kinds]
+        self._parts: list[list[Column]] = [[] for _ in self._kinds]
 
     def add(self, piece: Piece) -> None:
         """Add the keys of a block."""
@@ -216,11 +217,10 @@ class KeyReader:
         for at, part in enumerate(self._parts):
             name = _name(at)
             if name in types:
-                part.append((chunk.records[name][piece.at], type_from_bytes(types[name])))
-            elif name in objects:
-                part.append((object_array(objects[name])[piece.at], None))
-            else:
-                raise damaged(_WHAT, "it has fewer parts than keys have")
+                part.append(_packed(chunk, name, types).take(piece.at))
+            else:  # side columns leave out what is null in all rows
+                values = objects.get(name, [None] * len(chunk))
+                part.append(Column(object_array(values)[piece.at]))
 
     def columns(self) -> tuple[Int64Array, tuple[Column, ...]]:
         """Return (ids, rising; a column for each part).
@@ -258,6 +258,9 @@ def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedR
     """Return the stored form of keys."""
     columns = keys.decode(ids)
     fixed = {_name(at): c for at, c in enumerate(columns) if c.data.dtype != object}
+    for name, column in list(fixed.items()):
+        if column.valid is not None:  # so keys without nulls are stored as if there were none
+            fixed[name + _NULL] = Column(~column.valid)
     objects = {_name(at): c.data for at, c in enumerate(columns) if c.data.dtype == object}
     number = layouts.number(
         [
@@ -343,8 +346,7 @@ def key_columns(
     columns = []
     for name, kind in ((_name(at), type_from_bytes(kind)) for at, (kind, _) in enumerate(kinds)):
         if name in types:
-            own = type_from_bytes(types[name])
-            columns.append(Column(np.ascontiguousarray(chunk.records[name]), None, own))
+            columns.append(_packed(chunk, name, types))
         elif kind is None:
             columns.append(Column.of_objects(objects[name]))
         else:
@@ -357,30 +359,31 @@ def _pieces(store: StateStore, place: StoredPlace, table: int, limit: int) -> It
         yield from stored.pieces
 
 
+def _packed(chunk: Chunk, name: str, types: Mapping[str, bytes | None]) -> Column:
+    """Return a part of keys that is packed, with its nulls if there are any."""
+    valid = ~chunk.records[name + _NULL] if name + _NULL in types else None
+    return Column(np.ascontiguousarray(chunk.records[name]), valid, type_from_bytes(types[name]))
+
+
 def _column(
-    pieces: Sequence[tuple[NDArray[Any], pa.DataType | None]],
-    order: Int64Array,
-    kind: pa.DataType | None,
-    dtype: np.dtype[Any],
+    pieces: Sequence[Column], order: Int64Array, kind: pa.DataType | None, dtype: np.dtype[Any]
 ) -> Column:
     if dtype.kind != "O":
-        values = np.concatenate([_fitted(piece, dtype) for piece, _ in pieces] or [NONE])
-        return Column(values[order].astype(dtype, copy=False), None, kind)
-    plain: list[Any] = []
-    for piece, its_kind in pieces:
-        plain += (
-            piece.tolist()
-            if piece.dtype == object
-            else Column(piece, None, its_kind).to_list(exact=True)
-        )
-    every = object_array(plain)[order].tolist()
-    return Column.of_objects(every) if kind is None else Column.from_arrow(pa.array(every, kind))
+        fitted = [_fitted(piece, dtype) for piece in pieces]
+        every = Column.concat(fitted) if fitted else Column(NONE.astype(dtype))
+        return Column(every.data, every.valid, kind).take(order)
+    plain = [value for piece in pieces for value in piece.to_list(exact=True)]
+    values = object_array(plain)[order].tolist()
+    return Column.of_objects(values) if kind is None else Column.from_arrow(pa.array(values, kind))
 
 
-def _fitted(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if values.dtype != dtype:
-        raise damaged(_WHAT, f"it is of type {values.dtype}, and keys are of type {dtype}")
-    return values
+def _fitted(column: Column, dtype: np.dtype[Any]) -> Column:
+    if column.data.dtype == dtype:
+        return column
+    if not column.is_null():  # nulls may have been stored before there was a value to tell the type
+        given = column.data.dtype
+        raise damaged(_WHAT, f"it is of type {given}, and keys are of type {dtype}")
+    return Column(np.zeros(len(column), dtype), np.zeros(len(column), dtype=np.bool_))
 
 
 def _name(at: int) -> str:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
+from lowwater.engine.aggregates._values import keeps_values, no_lists
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.steps import Bundle
-from lowwater.errors import InternalError
+from lowwater.errors import DataError, InternalError
 from lowwater.state.bag import Bag
 from lowwater.state.table import Field, Table
 from lowwater.time import Int64Array
@@ -35,13 +36,19 @@ class Aggregation:
         """The names of the outputs."""
         return [part.name for part in self._parts]
 
+    @property
+    def lists(self) -> frozenset[str]:
+        """The names of the outputs that are lists of all values of a column (J-7)."""
+        return frozenset(part.name for part in self._parts if part.keeps_values)
+
     def add(
         self, bundle: Bundle, element: Int64Array | None, rows: Int64Array, arrival: Int64Array
     ) -> None:
         """Add elements to their windows' rows.
 
         Args:
-            bundle: The bundle.
+            bundle: The bundle. An aggregate whose columns it lacks gets nothing: each side of a
+                join brings its own (J-7).
             element: Which element of the bundle each row is for; ``None`` for one each, in order.
             rows: State rows, int64, shape (n,).
             arrival: Position of each of the bundle's elements in the whole input, int64.
@@ -51,16 +58,18 @@ class Aggregation:
         signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
         plain = AggregateInput(rows, None, times, arrival, signs)
         for part in self._parts:
-            part.add(plain, [bundle.values[name] for name in part.columns], element)
+            if all(name in bundle.values for name in part.columns):
+                part.add(plain, [bundle.values[name] for name in part.columns], element)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Merge ``rows[i]`` into ``into[i]``."""
         for part in self._parts:
-            part.bound.merge(part, into, rows)
+            if part.is_bound:
+                part.bound.merge(part, into, rows)
 
     def results(self, rows: Int64Array) -> dict[str, Column]:
         """Return each aggregate's result for rows."""
-        return {part.name: part.bound.result(part, rows) for part in self._parts}
+        return {part.name: part.result(rows) for part in self._parts}
 
     def reset(self, rows: Int64Array) -> None:
         """Reset rows to the state of no elements."""
@@ -106,25 +115,50 @@ class _ColumnRead:
     def fit(self, column: Column) -> bool:
         """Widen the type so that it takes a column's values; return whether it has changed."""
         dtype = column.data.dtype
+        if self.dtype is not None and not self.guessed and _all_null(column):
+            return False
         before = None if self.dtype is None else (self.dtype, self.type)
         if self.dtype is None or self.guessed:
             # Of nulls alone the type is a guess, and no row holds a value of it yet.
             if self.dtype is None or self.dtype.kind != "O":
                 self.dtype, self.type = dtype, _plain(column.type)
-            self.guessed = column.valid is not None and not column.valid.any()
+            self.guessed = _all_null(column)
         elif dtype != self.dtype:
+            if self.type is not None and pa.types.is_temporal(self.type) and self.dtype.kind != "O":
+                raise _unlike(column.type, self.type, "they are no times of that type")
             numbers = object not in (dtype, self.dtype)
             wider = np.result_type(dtype, self.dtype) if numbers else np.dtype(object)
             if wider != self.dtype:
                 self.dtype, self.type = wider, None
+        else:
+            self.type = _common(self.type, _plain(column.type), dtype)
         return (self.dtype, self.type) != before
 
     def values(self, column: Column, element: Int64Array | None) -> NDArray[Any]:
         """Return a column's values, or those of some elements, in the dtype that was bound."""
-        data = column.data
+        if _all_null(column):
+            data = np.zeros(len(column), dtype=self.dtype)
+        else:
+            data = self._in_unit(column).data
         if data.dtype != self.dtype:
             data = data.astype(self.dtype)
         return data if element is None else data[element]
+
+    def _in_unit(self, column: Column) -> Column:
+        """Return times in the unit of the type, or as Python objects where the others are.
+
+        Raises:
+            DataError: They do not fit it.
+        """
+        given, kind = _plain(column.type), self.type
+        if given is None or given == kind or not pa.types.is_temporal(given):
+            return column
+        if kind is None:
+            return Column.of_objects(column.to_list(exact=True))
+        try:
+            return Column.from_arrow(column.to_arrow().cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _unlike(given, kind, str(error)) from None
 
 
 @final
@@ -135,6 +169,7 @@ class _Part:
         self.name = name
         self.columns = tuple(column for column, _ in columns_read(spec))
         self._spec = spec
+        self.keeps_values = keeps_values(spec)
         self._takes_nulls: bool = getattr(spec, "nulls", False)
         self._table = table
         self._aggregate: Aggregate | None = None
@@ -145,6 +180,17 @@ class _Part:
         else:
             self._read = [_ColumnRead(np.dtype(np.int64))]
             self._bind()
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether an element has come, so that the type of the values is known."""
+        return self._aggregate is not None
+
+    def result(self, rows: Int64Array) -> Column:
+        """Return the result of each row; of a side of a join that has no element, empty lists."""
+        if self._aggregate is None and self.keeps_values:
+            return no_lists(len(rows))
+        return self.bound.result(self, rows)
 
     @property
     def bound(self) -> Aggregate:
@@ -240,6 +286,37 @@ class _Part:
 
 def _valid(column: Column, element: Int64Array | None) -> Mask | None:
     return column.valid if column.valid is None or element is None else column.valid[element]
+
+
+def _all_null(column: Column) -> bool:
+    return column.valid is not None and not column.valid.any()
+
+
+def _common(
+    one: pa.DataType | None, other: pa.DataType | None, dtype: np.dtype[Any]
+) -> pa.DataType | None:
+    """Return the type of values of two types with one dtype; of times it is the first.
+
+    Raises:
+        DataError: One are times, and the other numbers.
+    """
+    if one == other or one is None or other is None:
+        return one if one == other else None
+    if dtype.kind != "O" and pa.types.is_temporal(one) != pa.types.is_temporal(other):
+        raise _unlike(other, one, "one are times, and the other numbers")
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        return pa.int64()
+    if pa.types.is_floating(one) and pa.types.is_floating(other):
+        return pa.float64()
+    return None if dtype.kind == "O" else one
+
+
+def _unlike(given: pa.DataType | None, kind: pa.DataType, why: str) -> DataError:
+    return DataError(
+        f"values of type {given or 'object'} came after values of type {kind}: {why}",
+        where="window",
+        hint="Convert one of the inputs in front: with_columns(name=lw.col(...).cast(...))",
+    )
 
 
 def _plain(type: pa.DataType | None) -> pa.DataType | None:

@@ -8,8 +8,10 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
+from lowwater.engine.aggregates._values import flattened, lists_of, no_lists
 from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import NONE, expand_ranges
+from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
 from lowwater.state.row_codec import Chunk, PackedRows, RowCodec
 from lowwater.state.table import Field, Table
@@ -25,16 +27,22 @@ class ShownPanes:
 
     These are its own last, and the last ones of the windows that merged into it. They are kept as
     columns; a window's panes are a chain.
+
+    Args:
+        windows: The table of windows.
+        lists: The aggregates whose results are lists of all values (J-7), which are kept in bags.
     """
 
-    def __init__(self, windows: Table) -> None:
+    def __init__(self, windows: Table, lists: frozenset[str] = frozenset()) -> None:
         self._windows = windows
         windows.add_field(Field(_HEAD, np.int64, -1))
         self.table = self._panes = Table(
             [Field("next", np.int64, -1), *(Field(name, np.int64) for name in LABELS)]
         )
         self.types: dict[str, pa.DataType | None] = {}
-        self.codec = RowCodec(self._panes, left_out=frozenset({"next"}))
+        self._lists = lists
+        self.bags: dict[str, Bag] = {}
+        self.codec = RowCodec(self._panes, left_out=frozenset({"next"}), bags=lambda: self.bags)
 
     def __len__(self) -> int:
         """Return how many panes are kept."""
@@ -48,6 +56,9 @@ class ShownPanes:
         for name in LABELS:
             self._panes[name][panes] = labels[name]
         for name, column in values.items():
+            if name in self._lists:
+                self._put_lists(name, panes, column)
+                continue
             data, valid = column.data, column.valid
             self._make_room(name, data.dtype)
             self.types[name] = column.type
@@ -88,6 +99,9 @@ class ShownPanes:
         """Return the aggregates that panes showed."""
         columns = {}
         for name in names:
+            if name in self._lists:
+                columns[name] = self._lists_of(name, panes)
+                continue
             valid = self._panes[f"valid:{name}"][panes]
             data = self._panes[f"value:{name}"][panes]
             columns[name] = Column(data, None if valid.all() else valid, self.types[name])
@@ -95,6 +109,8 @@ class ShownPanes:
 
     def release(self, panes: Int64Array) -> None:
         """Forget panes that were taken."""
+        for bag in self.bags.values():
+            bag.clear(panes)
         self._panes.release(panes)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
@@ -152,13 +168,16 @@ class ShownPanes:
             "types": {name: written(kind) for name, kind in self.types.items()},
             "columns": [(name, kind) for name, kind, _ in self.codec.layout()],
             "layouts": self.codec.layouts.known,
+            **({"bags": self._bag_types()} if self.bags else {}),
         }
 
     def expect(self, record: Mapping[str, Any], read: Callable[[Any], pa.DataType | None]) -> None:
         """Get ready for panes that were stored with such values."""
         self.types = {name: read(kind) for name, kind in record["types"].items()}
         dtypes = {name: np.dtype(kind) for name, kind in record["columns"]}
-        for name in self.types:
+        for name, kind in record.get("bags", {}).items():
+            self.bags[name] = Bag(np.dtype(kind))
+        for name in self.types.keys() - self._lists:
             self._make_room(name, dtypes.get(f"value:{name}", np.dtype(object)))
         self.codec.layouts.expect(record["layouts"])
 
@@ -171,6 +190,9 @@ class ShownPanes:
     def _check(self, rows: Int64Array) -> None:
         """Assert that each pane kept is on the chain of just one of the windows, all live ones."""
         self._panes._check()
+        for bag in self.bags.values():
+            bag._check()
+            assert set(bag.filled_rows().tolist()) <= set(self._panes.live().tolist())
         found = [NONE]
         pane = self._windows[_HEAD][rows]
         while (pane := pane[pane >= 0]).size:
@@ -179,6 +201,35 @@ class ShownPanes:
             pane = self._panes["next"][pane]
         panes = np.sort(np.concatenate(found))
         assert np.array_equal(panes, self._panes.live()), "panes belong to no window, or to two"
+
+    def _put_lists(self, name: str, panes: Int64Array, lists: Column) -> None:
+        """Keep the values of lists, one list for each pane."""
+        items, counts = flattened(lists)
+        if not len(items):
+            return
+        self.types[name] = items.type
+        held = items.data
+        valid = np.ones(len(items), dtype=np.bool_) if items.valid is None else items.valid
+        owner, places = np.repeat(panes, counts), np.arange(len(items), dtype=np.int64)
+        for what, each in (("value", held), ("valid", valid)):
+            bag = self.bags.setdefault(f"{what}:{name}", Bag(each.dtype))
+            if bag.dtype != each.dtype:
+                objects = object in (bag.dtype, each.dtype)
+                wider = np.dtype(object) if objects else np.result_type(bag.dtype, each.dtype)
+                if wider != bag.dtype:
+                    bag.retype(wider)
+            bag.append(owner, each.astype(bag.dtype, copy=False), places)
+
+    def _lists_of(self, name: str, panes: Int64Array) -> Column:
+        bag = self.bags.get(f"value:{name}")
+        if bag is None:
+            return no_lists(len(panes))
+        values, counts = bag.gather(panes)
+        valid, _ = self.bags[f"valid:{name}"].gather(panes)
+        return lists_of(values, valid, counts, self.types[name])
+
+    def _bag_types(self) -> dict[str, str]:
+        return {name: bag.dtype.str for name, bag in self.bags.items()}
 
     def _make_room(self, name: str, dtype: np.dtype[Any]) -> None:
         value = f"value:{name}"

@@ -77,7 +77,9 @@ class WindowState:
             else Segments(self.table, disjoint=self.merging.merge_scope == "overlapping")
         )
         self.aggregation = Aggregation(aggregates, self.table)
-        self.shown = ShownPanes(self.table) if windowing.mode == "retracting" else None
+        self.shown: ShownPanes | None = None
+        if windowing.mode == "retracting":
+            self.shown = ShownPanes(self.table, self.aggregation.lists)
         self.replaced: list[MergedWindows] | None = None
         self.codec = RowCodec(
             self.table,
@@ -135,6 +137,7 @@ class WindowState:
         rows += sum(bag.nbytes for bag in self.aggregation.bags().values())
         if self.shown is not None:
             rows += len(self.shown) * _row_bytes(self.shown.table)
+            rows += sum(bag.nbytes for bag in self.shown.bags.values())
         return rows + self.key_bytes
 
     @property

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import pyarrow as pa
 
@@ -61,6 +61,14 @@ class KafkaSource:
     fractions: bool = field(default=False, repr=False)
     _live: list[TopicReader] = field(default_factory=list, init=False, repr=False, compare=False)
     _told: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    partitioned: ClassVar[bool] = True
+    """Its partitions are read at different speeds: see :func:`lowwater.check`."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether the input never ends."""
+        return self.end == "never"
 
     @property
     def schema(self) -> pa.Schema | None:

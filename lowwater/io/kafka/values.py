@@ -157,23 +157,20 @@ class MessageDecoder:
             return None, full, []
         every = len(full) == len(values)
         given = list(values) if every else [values[row] for row in full.tolist()]
-        match self._value:
-            case "json":
-                found = self._json.parse(
-                    [value + b"\n" for value in given],
-                    lambda number: _place(messages[full[number]]),
-                )
-                rows = full if found.lines is None else full[found.lines]
-                if found.batch is None:
-                    rows = full[:0]
-                return found.batch, rows, [(0, letter) for letter in found.letters]
-            case "bytes":
-                column = pa.array(given, type=pa.binary())
-                return pa.RecordBatch.from_arrays([column], ["value"]), full, []
-            case "arrow":
-                return self._of_arrow(messages, given, full)
-            case _:
-                return self._of_decoder(self._value, messages, given, full)
+        if self._value == "bytes":
+            column = pa.array(given, type=pa.binary())
+            return pa.RecordBatch.from_arrays([column], ["value"]), full, []
+        if self._value == "arrow":
+            return self._of_arrow(messages, given, full)
+        if callable(self._value):
+            return self._of_decoder(self._value, messages, given, full)
+        found = self._json.parse(
+            [value + b"\n" for value in given], lambda number: _place(messages[full[number]])
+        )
+        rows = full if found.lines is None else full[found.lines]
+        if found.batch is None:
+            rows = full[:0]
+        return found.batch, rows, [(0, letter) for letter in found.letters]
 
     def _of_arrow(
         self, messages: Sequence[Any], values: Sequence[bytes], full: Int64Array

@@ -19,8 +19,8 @@ from lowwater.engine.local.delivery import Delivery as Delivery
 from lowwater.engine.local.delivery import Place as Place
 from lowwater.engine.local.delivery import Sink as Sink
 from lowwater.engine.local.delivery import Writer as Writer
+from lowwater.engine.records.json_lines import json_lines as json_lines
 from lowwater.engine.records.json_rows import errors_to_table as errors_to_table
-from lowwater.engine.records.json_rows import json_lines as json_lines
 from lowwater.engine.records.json_rows import late_to_table as late_to_table
 from lowwater.io.sinks.callback import Callback as Callback
 from lowwater.io.sinks.compaction import Compaction as Compaction

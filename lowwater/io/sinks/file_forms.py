@@ -10,7 +10,8 @@ from typing import BinaryIO, Protocol, final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lowwater.engine.records.json_rows import as_json, json_lines, without_tags
+from lowwater.engine.records.json_lines import json_lines
+from lowwater.engine.records.json_rows import as_json, without_tags
 
 ROW_GROUP_ROWS = 131_072
 """How many rows a row group of a joined Parquet file has, but for the last."""

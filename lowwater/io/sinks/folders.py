@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, final
 
 from lowwater.engine.local.delivery import Delivery, Place, Writer
-from lowwater.engine.records.json_rows import json_lines
+from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import require_local
 from lowwater.io.sinks.compaction import Compaction

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from lowwater.engine.local.delivery import Delivery, Place, Writer
-from lowwater.engine.records.json_rows import json_lines
+from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.paths import require_local
 from lowwater.io.sinks.output_owner import (

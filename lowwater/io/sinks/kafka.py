@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, final
 import pyarrow as pa
 
 from lowwater.engine.local.delivery import PIECES, Delivery, Place, Writer
-from lowwater.engine.records.json_rows import json_lines, json_text, without_tags
+from lowwater.engine.records.json_lines import json_lines
+from lowwater.engine.records.json_rows import json_text, without_tags
 from lowwater.errors import DataError, InvalidArgument, constructor, describe, user_code
 from lowwater.io.kafka.client import (
     LOG,

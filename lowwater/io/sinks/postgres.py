@@ -102,8 +102,9 @@ class PostgresTable:
     output is refused or dropped as for :class:`~lowwater.io.sinks.SqliteTable`.
 
     Of a table (``stream.table(...)``) it keeps the rows that stand, one for each primary key,
-    without columns of windows. Where the primary key may hold nulls, as behind an outer join, the
-    column ``row_key`` is the primary key: the key as a JSON list, such as ``[7, null]``.
+    without columns of windows. Where the primary key may hold nulls, as behind an outer join or
+    ``group_by``, the column ``row_key`` is the primary key: the key as a JSON list, such as
+    ``[7, null]``.
 
     Rows come and go as for :class:`~lowwater.io.sinks.sqlite.SqliteTable`. Instants are
     ``timestamptz``, lists and values of no other type ``jsonb``, durations ``interval``; anything

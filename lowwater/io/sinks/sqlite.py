@@ -102,8 +102,9 @@ class SqliteTable:
     last row behind; of a discarding pipeline it shows each window's last pane, not their sum.)
 
     Of a table (``stream.table(...)``) it keeps the rows that stand, one for each primary key,
-    without columns of windows. Where the primary key may hold nulls, as behind an outer join, the
-    column ``row_key`` is the primary key: the key as a JSON list, such as ``[7, null]``.
+    without columns of windows. Where the primary key may hold nulls, as behind an outer join or
+    ``group_by``, the column ``row_key`` is the primary key: the key as a JSON list, such as
+    ``[7, null]``.
 
     The table is made at the first delivery with panes, a column once it has a value. Instants are
     text such as ``2015-03-01T12:00:00.000000Z``, of one width, which sorts and which SQLite's

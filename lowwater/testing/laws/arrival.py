@@ -9,6 +9,7 @@ from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.errors import InvalidArgument, describe, user_code
 from lowwater.pipeline import Pipeline
 from lowwater.testing._broken import Broken, window_text
+from lowwater.testing._inputs import columns_of
 from lowwater.testing._moments import moment
 from lowwater.testing._probe import Probed
 from lowwater.testing._settled import (
@@ -26,7 +27,7 @@ from lowwater.testing.orders import (
     until_all_came,
     waiting,
 )
-from lowwater.testing.replay import Testable, as_pipeline, columns_of
+from lowwater.testing.replay import Testable, as_pipeline
 from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 from lowwater.triggers import AfterWatermark, Default

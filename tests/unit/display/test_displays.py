@@ -16,7 +16,7 @@ from lowwater.display import html
 from lowwater.display.palette import DARK, LIGHT
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.explain import Explanation, Finding, Findings
-from lowwater.testing import Scenario
+from lowwater.testing import PipelineRun, Scenario
 from tests.unit.display.colours import contrast
 
 EVIL = "</style></div><script>alert('1')</script>&\"]]>\x00\x1b\u202e\ud800`b`"
@@ -65,6 +65,13 @@ class Doubling:
         ctx.emit(record[NAME], tag="more")
 
 
+def _joined(text: str) -> PipelineRun:
+    scenario = Scenario("left", "right").add((text, "12:00:00", text), to="left").end()
+    return scenario.run_pipeline(
+        lambda left, right: left.join(right, on="key", within="1m", how="left")
+    )
+
+
 def evil_displays(folder: Path) -> dict[str, str]:
     """Return each display, with names, keys, values and messages that try to break out."""
     rows = [
@@ -85,6 +92,7 @@ def evil_displays(folder: Path) -> dict[str, str]:
         "final": result.final()._repr_html_(),
         "process": process.collect()._repr_html_(),
         "scenario": scenario.run(windows=lw.FixedWindows("1m"))._repr_html_(),
+        "scenario of a join": _joined(EVIL)._repr_html_(),
         "pipeline": read.aggregate(n=lw.count()).named(EVIL)._repr_html_(),
         "process pipeline": process._repr_html_(),
         "output": process.write_jsonl(folder / "out")._repr_html_(),

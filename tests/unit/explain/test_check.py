@@ -253,3 +253,92 @@ def test_panes_that_are_counted_twice(tmp_path: Path) -> None:
 def test_only_pipelines_are_checked() -> None:
     with pytest.raises(lw.InvalidArgument, match="is not a pipeline"):
         lw.check(bounded().key_by("k"))
+
+
+def clicks(path: Path, watermark: Any = ASCENDING, **options: Any) -> Any:
+    path.mkdir(exist_ok=True)
+    stream = following(path, watermark=watermark, idle_after="1m", **options)
+    return stream.select("at", "k", "v")
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda a, b: a().join(b(), on="k", within="10m"), []),
+        (
+            lambda a, b: a().join(b(watermark=None), on="k", within="10m"),
+            [("warning", "the right side has a source without a watermark: the records of both")],
+        ),
+        (
+            lambda a, b: a(watermark=None).join(b(watermark=None), on="k", within="10m"),
+            [("warning", "each side has a source without")],
+        ),
+        (lambda a, b: a().join(b(), on="k", within="29d"), []),
+        (
+            lambda a, b: a().join(b(), on="k", within=lw.between("-1d", "1m"),
+                                  allowed_lateness="29d"),
+            [("note", "it keeps 30d of the right side in memory")],
+        ),
+        (
+            lambda a, b: a().join_as_of(b(), on="k"),
+            [("note", "the newest version of each key is kept for good")],
+        ),
+        (
+            lambda a, b: a().join_as_of(b(watermark=None), on="k"),
+            [("error", "no fact is ever emitted")],
+        ),
+        (
+            lambda a, b: a(watermark=None).join_as_of(b(), on="k"),
+            [("warning", "all versions are kept")],
+        ),
+        (
+            lambda a, b: (a() | b()).table(key="k").changes(),
+            [("note", "nothing deletes a row")],
+        ),
+        (lambda a, b: (a() | b()).table(key="k", ttl="1d").changes(), []),
+        (lambda a, b: (a() | b()).table(key="k", deleted=lw.col("v") == 0).changes(), []),
+        (
+            lambda a, b: a(watermark=None).table(key="k", ttl="1d").changes(),
+            [("warning", "ttl deletes rows when the watermark passes, and")],
+        ),
+    ],
+)  # fmt: skip
+def test_state_of_joins_and_tables_that_is_never_released(
+    tmp_path: Path, build: Any, expected: list[tuple[str, str]]
+) -> None:
+    sides = (
+        lambda **how: clicks(tmp_path / "a", **how),
+        lambda **how: clicks(tmp_path / "b", **how),
+    )
+    found = [one for one in lw.check(build(*sides)) if "no watermark until" not in one.what]
+    assert [one.severity for one in found] == [severity for severity, _ in expected]
+    for one, (_, what) in zip(found, expected, strict=True):
+        assert what in one.what, one.what
+
+
+def test_joins_of_what_ends_keep_nothing_forever() -> None:
+    left = lw.from_iterable([{"at": 0, "k": "a", "v": 1}], time="at")
+    for made in (
+        left.join(left, on="k", within="900d"),
+        left.join_as_of(left, on="k"),
+        left.table(key="k").changes(),
+    ):
+        assert [one.where for one in lw.check(made)] == ["source 1"]  # which has no watermark
+
+
+def test_a_silent_side_holds_a_join_behind_a_stage_too(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    counted = windowed(following(tmp_path / "a", watermark=ASCENDING)).to_stream()
+    other = clicks(tmp_path / "b").select("at", "k", "v")
+    joined = counted.select("key", "n").join(other, left_on="key", right_on="k", within="1m")
+    (note,) = lw.check(joined)
+    assert (note.where, note.severity) == ("source 2", "note")
+    assert "it holds their watermark while it is silent" in note.what
+
+
+def test_a_table_can_be_checked_and_drawn(tmp_path: Path) -> None:
+    table = clicks(tmp_path / "a").table(key="k")
+    (note,) = lw.check(table)
+    assert "nothing deletes a row" in note.what
+    assert "stage 1" in str(table.graph())
+    assert "stage 1" in table.to_mermaid()

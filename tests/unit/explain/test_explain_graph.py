@@ -62,3 +62,26 @@ def test_what_mermaid_shows_of_a_stage() -> None:
     plain = read().key_by("k").window(lw.FixedWindows("1m")).aggregate(n=lw.count()).to_mermaid()
     assert "Default" not in plain
     assert "lateness" not in plain
+
+
+def test_which_side_of_a_join_is_which() -> None:
+    left = read().named("left").select("at", "k", "v")
+    right = read().named("right").select("at", "v", key=lw.col("k"))
+    joined = left.join(
+        right, left_on="k", right_on="key", within=lw.between("-5m", "1h"), allowed_lateness="1m"
+    )
+    lines = joined.explain().splitlines()
+    assert lines[-7:] == [
+        "stage 1",
+        "  reads left: left → select('at', 'k', 'v')",
+        "  reads right: right → select('at', 'v', key=col(k))",
+        "  exchanges records by: k (left), key (right)",
+        "  keeps: left records for 1h1m, right records for 6m",
+        "  inner join within between('-5m', '1h')",
+        "  allowed lateness: 1m",
+    ]
+    assert "==\"select('at', 'v', key=col(k))<br/>right, by key\"==>" in joined.to_mermaid()
+    history = left.join_as_of(right.select("at", "key"), left_on="k", right_on="key")
+    assert "  reads facts: left" in history.explain()
+    assert "  reads versions: right" in history.explain()
+    assert "  exchanges records by: k (facts), key (versions)" in history.explain()

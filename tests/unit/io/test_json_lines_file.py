@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from lowwater.engine.local.delivery import Delivery, Writer
-from lowwater.engine.records.json_rows import json_lines
+from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder
 from tests.unit.io.deliveries import (

@@ -13,6 +13,8 @@ import pytest
 
 import lowwater as lw
 from lowwater.io.in_memory import IterableSource
+from lowwater.pipeline.state_tools import verify_state
+from tests.unit.engine.local.durable_runs import output, run, stopped, write_files
 
 SEARCHES = [
     {"at": "2024-05-01T12:00:00Z", "id": "s1", "query": "boots", "page": 1},
@@ -88,6 +90,43 @@ def test_null_keys_are_dead_letters() -> None:
     assert [error.reason for error in found.errors] == ["null_key"]
 
 
+@pytest.mark.parametrize("name", ["join", "join_as_of"])
+def test_each_side_drops_its_own_duplicates(name: str, tmp_path: Path) -> None:
+    """S-D1: by ids of its own, which a restart remembers, and which are forgotten with time."""
+    write_files(tmp_path / "in", 3)
+
+    def made() -> Any:
+        read = lw.read_parquet(tmp_path / "in", time="at", clock=lw.ManualClock(0)).with_columns(
+            tens=lw.col("value") // 10, odd=lw.col("value") % 2
+        )
+        left = read.deduplicate(id=("tens", "odd"), within="1d")
+        right = read.select("at", "key", "tens").deduplicate(id="tens", within="1d")
+        if name == "join":
+            return left.join(right, on="key", within=lw.between("-1h", "1h"))
+        return left.join_as_of(right, on="key", how="inner")
+
+    stopped(made(), tmp_path, 7)
+    assert verify_state(tmp_path / "state") > 0
+    run(made(), tmp_path)
+    assert verify_state(tmp_path / "state") > 0
+    keys = {value: f"k{value % 100 % 7}" for value in range(300)}
+    left = [value for value in keys if value % 10 < 2]  # of each ten the first even and odd one
+    met = [[at for at in range(0, 300, 10) if keys[at] == keys[value]] for value in left]
+    if name == "join_as_of":
+        met = [[at for at in ats if at <= value][-1:] for value, ats in zip(left, met, strict=True)]
+    wanted = [(value, at // 10) for value, ats in zip(left, met, strict=True) for at in ats]
+    found = [(row["value"], row["tens_right"]) for row in output(tmp_path)["part"]]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_a_record_without_an_id_is_not_joined() -> None:
+    some = lw.from_iterable([{**SEARCHES[0], "n": None}, {**SEARCHES[1], "n": 1}], time="at")
+    once = some.deduplicate(id="n", within="1h")
+    found = once.join(clicks(), on="id", within="1h", how="left").collect(on_error="dead_letter")
+    assert [one.key for one in found.elements()] == ["s2"]
+    assert [error.reason for error in found.errors] == ["null_id"]
+
+
 def test_what_is_too_late() -> None:
     """J-1: it is in the late output with its reason, and a trace says so and no more."""
     late = {**SEARCHES[0], "id": "s3", "at": "2024-05-01T10:00:00Z"}
@@ -101,7 +140,8 @@ def test_what_is_too_late() -> None:
         "dropped (too_late): it was '2h5m' below the watermark; '3h' would have admitted it" in told
     )
     assert "it was received" not in told
-    assert "state of processes and joins" in str(found.why({"id": "s1"}))
+    assert "emitted once, for its first partner" in str(found.why({"id": "s1"}))
+    assert "nothing comes out for the right side" in str(found.why({"id": "s1"}))
 
 
 def test_text() -> None:

@@ -81,9 +81,27 @@ def test_nulls_in_the_key_of_an_outer_join(make: Callable[..., Sink], tmp_path: 
     [("inner", False), ("left", True), ("right", True), ("outer", True), ("semi", False)],
 )
 def test_when_the_key_is_kept_as_text(how: Any, nullable: bool) -> None:
-    assert people().join(pets(), on="id", how=how)._nullable is nullable
+    assert people().join(pets(), on="id", how=how)._key.nullable is nullable
     on_keys = people().join(people(), on="id", how=how)
-    assert (on_keys.key, on_keys._nullable) == (("id",), False)
+    assert (on_keys.key, on_keys._key.nullable) == (("id",), False)
+    cities = people().group_by("city").aggregate(n=lw.count())
+    assert cities._key.nullable
+    assert not people().group_by("id").aggregate(n=lw.count())._key.nullable
+    of_groups = cities.join(cities, on="city", how=how)
+    assert of_groups.key == ("city",)
+    assert of_groups._key.nullable is (how != "inner")
+
+
+def test_rows_with_one_key_stay_apart(make: Callable[..., Sink], tmp_path: Path) -> None:
+    """T-4: one of each side of an outer join, both with the key null."""
+    path = tmp_path / "a.sqlite"
+    rows = [{"at": 1, "id": 1, "city": "Ulm", "gone": False}]
+    rows += [{"at": at, "id": at, "city": None, "gone": False} for at in (1, 2)]
+    cities = people(rows).group_by("city").aggregate(n=lw.count())
+    both = cities.join(cities, on="city", how="outer")
+    both.write_to(make(str(path), "t")).run(bundle_size=1, commit_every="bundle")
+    found = [(row["row_key"], row["city"], row["n"], row["n_right"]) for row in rows_in(path)]
+    assert found == [("[null, true]", None, None, 2), ("[null]", None, 2, None)]
 
 
 def test_other_sinks_get_net_changes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.join.joining import HOWS, How
 from lowwater.io import Log
+from lowwater.pipeline.joined_keys import TableKey
+from lowwater.pipeline.tables import Form
 
 Rows = list[dict[str, Any]]
 
@@ -218,16 +220,54 @@ def test_a_process_reads_which_changes_are_retractions() -> None:
 
 
 @pytest.mark.parametrize("step", ["group_by", "join"])
-def test_rows_with_a_null_in_a_column_that_is_needed(step: str) -> None:
-    """T-3: they are dead letters, and nothing of them is left when they change."""
+def test_a_null_is_a_group_and_matches_nothing(step: str) -> None:
+    """T-3: and nothing is left of it when the row changes."""
     table = upserts((1, 7, 1, None, False), (2, 8, 1, "Ulm", False), (3, 7, 2, "Ulm", False))
     if step == "join":
-        needing = table.join(table.select("id", "city"), on="city", how="left")
+        other = table.select("id", "city")
+        needing = other.join(other, on="city", how="outer")
+        first = [
+            {"city": None, "id": 7, "id_right": None},
+            {"city": None, "id": None, "id_right": 7},
+        ]
     else:
         needing = table.group_by("city").aggregate(n=lw.count())
-    with pytest.warns(lw.DataWarning, match="null_key"):
-        rows = needing.rows(bundle_size=1)
-    assert len(rows) == (1 if step == "group_by" else 4)
+        first = [{"city": None, "n": 1}]
+    changes = [(one.kind, one.value) for one in needing.changes().run(bundle_size=1)]
+    of_null = [change for change in changes if change[1]["city"] is None]
+    assert of_null == [(kind, row) for kind in ("insert", "retract") for row in first]
+    assert len(needing.rows(bundle_size=1)) == (1 if step == "group_by" else 4)
+
+
+def test_the_primary_key_of_a_table_of_upserts_holds_no_null() -> None:
+    rows = stream((1, 7, None), (2, 8, "Ulm"), columns="id city")
+    found = rows.table(key="city").changes().collect(on_error="dead_letter")
+    assert [error.reason for error in found.errors] == ["null_key"]
+    assert [one.value["city"] for one in found.elements()] == ["Ulm"]
+
+
+def test_rows_of_an_outer_join_with_one_key_stay_apart() -> None:
+    """T-3: one of each side alone, both with the key null; what tells them apart is not seen."""
+    table = upserts((1, 7, 1, None, False), (2, 8, 1, "Ulm", False))
+    groups = table.group_by("city").aggregate(n=lw.count())
+    both = groups.join(table.group_by("city").aggregate(v=lw.sum("v")), on="city", how="outer")
+    assert both.key == ("city",)
+    assert both.columns == ("city", "n", "v")
+    wanted = [
+        {"city": None, "n": 1, "v": None},
+        {"city": None, "n": None, "v": 1},
+        {"city": "Ulm", "n": 1, "v": 1},
+    ]
+    assert both.rows(bundle_size=1) == wanted
+    assert both.filter(~lw.col("v").is_null()).select("city", "v").rows(bundle_size=1) == [
+        {"city": None, "v": 1}, {"city": "Ulm", "v": 1},
+    ]  # fmt: skip
+    for form in get_args(Form):
+        found = both.changes(form).collect(bundle_size=1)
+        assert len(found.elements()) == (5 if form == "retract" else 3)
+        assert "__lw" not in str(found.elements()) + str(found.to_arrow().column_names)
+    events = both.changes("debezium").key_by("op").window(lw.GlobalWindow())
+    assert {pane.key: pane.value for pane in events.aggregate(lw.count()).run()} == {"c": 3}
 
 
 # -- groups ----------------------------------------------------------------------------------
@@ -309,7 +349,7 @@ def test_suffixes_are_part_of_the_key() -> None:
     assert first.key == ("oid_left",)
     assert first.columns == ("user", "oid_left", "at_left", "amount", "at", "name", "oid")
     last = ORDERS.join(USERS, left_on="user", right_on="id", suffixes=("_left", ""), how="left")
-    assert (last.key, last._nullable) == (("oid_left",), False)
+    assert (last.key, last._key.nullable) == (("oid_left",), False)
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -367,7 +407,9 @@ def test_explanations() -> None:
     assert "owned" in text
     for told in (
         "table(key='oid')",
-        "exchanges records by: user",
+        "reads left: stage 1",
+        "reads right: people",
+        "exchanges records by: user (left), id (right)",
         "left join of tables",
         "exchanges records by: name",
         "n = count()",
@@ -379,7 +421,7 @@ def test_explanations() -> None:
 def test_a_table_without_a_stage_has_no_name() -> None:
     read = stream((1, 7), columns="id")
     with pytest.raises(lw.InvalidArgument, match="no stage of its own"):
-        lw.Table(read, ("id",)).named("people")
+        lw.Table(read, TableKey(("id",))).named("people")
 
 
 # -- logs ------------------------------------------------------------------------------------

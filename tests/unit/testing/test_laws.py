@@ -334,6 +334,8 @@ def test_a_strategy_names_a_field_that_is_not_there() -> None:
         (lambda: lws.scenarios(values=st.nothing()), r"values is nothing\(\)"),
         (lambda: lws.scenarios(columns={"gap": 4}), r"columns\['gap'\]=4"),  # type: ignore[dict-item]
         (lambda: lws.scenarios(columns=4), r"columns=4 \(int\) is not a mapping"),  # type: ignore[arg-type]
+        (lambda: lws.scenarios(inputs="left"), "inputs='left' .* is one text"),
+        (lambda: lws.scenarios(inputs=("a", "a")), "two inputs have one name"),
         (lambda: lws.scenarios(disorder="-3s"), "disorder='-3s'"),
         (lambda: lws.durations(least=5, most=2), r"most=2 \(int\) is not a whole number of 5"),
         (lambda: lws.durations(least=1.5), r"least=1.5 \(float\)"),  # type: ignore[arg-type]

@@ -128,3 +128,34 @@ def test_a_picture_is_as_wide_as_its_content() -> None:
     for shape in beside.shapes:
         if isinstance(shape, Label):
             assert 0 <= shape.area.left < shape.area.right <= beside.width, shape.text
+
+
+def orders() -> lw.Table[lw.Stream]:
+    return lw.from_iterable(ITEMS, time="t").named("orders").table(key="v").named("newest")
+
+
+def test_tables_are_cylinders_and_a_join_names_its_sides() -> None:
+    people = lw.from_iterable(ITEMS, time="t").named("people").select("t", "k", w=lw.col("v"))
+    made = orders().join(people.table(key="k"), on="k", how="left").group_by("k")
+    table = made.aggregate(n=lw.count())
+    graph = table.graph()
+    assert [node.kind for node in graph.nodes] == ["source"] * 2 + ["table"] * 4
+    assert (2, 4, "left, by k") in graph.edges
+    assert (3, 4, "right, by k") in graph.edges
+    assert sum(shape.style == "lid" for shape in graph.picture.shapes) == 4
+    assert ".lid{" in graph.to_svg()
+    assert ".lid{" not in chain().graph().to_svg()
+    assert '[("newest<br/>' in table.to_mermaid()
+    run = orders().changes("upsert").run(bundle_size=4, progress=False)
+    assert len([next(run) for _ in range(5)]) == 5  # the fifth is of the second bundle
+    assert "rows: 4" in run.graph().nodes[1].watermarks
+
+
+def test_the_sides_of_other_joins() -> None:
+    left = lw.from_iterable(ITEMS, time="t").named("left").select("t", "k", "v")
+    right = lw.from_iterable(ITEMS, time="t").named("right").select("t", "k", w=lw.col("v"))
+    near = left.join(right, left_on="v", right_on="w", within="1m")
+    assert near.graph().edges == ((0, 2, "left, by v"), (1, 2, "right, by w"))
+    history = left.join_as_of(right, on="k").graph()
+    assert history.edges == ((0, 2, "facts, by k"), (1, 2, "versions, by k"))
+    assert [node.kind for node in history.nodes] == ["source", "source", "stage"]

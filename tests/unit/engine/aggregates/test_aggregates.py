@@ -702,3 +702,22 @@ def test_degrees_of_freedom(ddof: Any) -> None:
 def test_columns_are_names(column: Any) -> None:
     with pytest.raises(lw.InvalidArgument, match="column"):
         lw.sum(column)
+
+
+def test_the_streams_of_a_union_may_have_columns_of_other_widths_and_units() -> None:
+    """The first stream's type is not taken for that of all values."""
+
+    def stream(at: int, number: pa.Array, time: pa.Array) -> lw.Stream:
+        table = pa.table(
+            {"at": pa.array([at], pa.timestamp("us")), "k": [1], "n": number, "t": time}
+        )
+        return lw.from_arrow(table, time="at", timezone="UTC")
+
+    small = stream(0, pa.array([1], pa.int32()), pa.array([5], pa.timestamp("us")))
+    large = stream(1, pa.array([2**40], pa.int64()), pa.array([7_000], pa.timestamp("ns")))
+    for both in (small | large, large | small):
+        windowed = both.key_by("k").window(lw.FixedWindows("1m"))
+        found = windowed.aggregate(n=lw.max("n"), t=lw.max("t"), every=lw.collect("n")).to_arrow()
+        assert found["n"].to_pylist() == [2**40]
+        assert found["t"].cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist() == [7_000]
+        assert sorted(found["every"].to_pylist()[0]) == [1, 2**40]

@@ -344,10 +344,48 @@ def test_forgetting_tuples_forgets_their_parts() -> None:
     assert all(part is not None and part.capacity <= 64 for part in keys._parts)
 
 
+# ----------------------------------------------------------------------------------------- nulls
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.type))
+def test_a_null_of_every_type_is_a_key_of_its_own(array: pa.Array, coded: bool) -> None:
+    """T-3: equal to nulls, to nothing else, whatever the type of the column that it comes from."""
+    values = array.to_pylist()
+    some = pa.array([None, *values[:3], None], array.type)
+    if coded and array in CODED:
+        some = some.dictionary_encode()
+    keys = KeyDictionary(1)
+    (null,) = encode(keys, arrow([None]))  # before any value says of which type the others are
+    ids = encode(keys, arrow(some))
+    assert ids[0] == ids[-1] == null
+    assert null not in ids[1:-1]
+    nulls = keys.with_nulls(np.array(ids))
+    assert nulls is not None
+    assert nulls.tolist() == [True, False, False, False, True]
+    assert keys.with_nulls(np.array(ids[1:-1])) is None
+    assert encode(keys, objects(None, *values[:3])) == ids[:-1]
+    assert encode(keys, arrow([None, None], array.type)) == [null, null]
+    keys.retain(live(keys, ids[1]))
+    assert keys.with_nulls(np.array([ids[1]])) is None
+    assert len(keys) == 1
+    assert sorted({*encode(keys, arrow(some)), ids[1]}) == sorted({*ids})
+
+
+def test_a_dictionary_with_nulls_among_values_and_indices() -> None:
+    keys = KeyDictionary(1)
+    coded = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1]), pa.array(["a", None]))
+    null, other, letter, again = encode(keys, arrow(coded))
+    assert null == other == again != letter
+
+
 @given(
     st.lists(
         st.one_of(
-            st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc")), max_size=12),
+            st.lists(
+                st.tuples(st.none() | st.integers(0, 9), st.none() | st.sampled_from("abc")),
+                max_size=12,
+            ),
             st.sets(st.integers(0, 30)),
         ),
         max_size=15,
@@ -356,7 +394,7 @@ def test_forgetting_tuples_forgets_their_parts() -> None:
 )
 def test_like_a_dictionary(steps: list[Any], coded: bool) -> None:
     keys = KeyDictionary(2)
-    model: dict[tuple[int, str], int] = {}
+    model: dict[tuple[int | None, str | None], int] = {}
     for step in steps:
         if isinstance(step, set):
             keys.retain(live(keys, *(one for one in step if one < keys.capacity)))
@@ -371,6 +409,10 @@ def test_like_a_dictionary(steps: list[Any], coded: bool) -> None:
             for key, one in zip(step, ids.tolist(), strict=True):
                 assert model.setdefault(key, one) == one
             assert len(set(model.values())) == len(model)
+            nulls = keys.with_nulls(ids)
+            assert [None in key for key in step] == (
+                [False] * len(step) if nulls is None else nulls.tolist()
+            )
             decoded = keys.decode(ids)
             assert list(zip(*(c.to_list() for c in decoded), strict=True)) == step
         assert len(keys) == len(model)

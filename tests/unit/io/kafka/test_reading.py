@@ -428,3 +428,26 @@ def test_each_message_is_a_record_or_a_dead_letter(
         assert (row.get("gone", False) is True) == (value is None)
         if value is not None:
             assert row["n"] == json.loads(value).get("n")
+
+
+def test_what_waits_for_the_end_of_an_endless_topic_is_refused() -> None:
+    stream = lw.read_kafka("localhost:9092", "orders", time="at")
+    with pytest.raises(lw.InvalidArgument, match='end="latest"'):
+        stream.collect()
+
+
+@pytest.mark.parametrize(
+    ("watermark", "found"),
+    [
+        (lw.BoundedDisorder("1m"), ["partitions are read at different speeds"]),
+        (lw.PerPartition(lw.BoundedDisorder("1m")), ["a partition that falls silent"]),
+        (lw.PerPartition(lw.BoundedDisorder("1m"), idle_after="5m"), []),
+    ],
+)
+def test_check_knows_partitions(watermark: Any, found: list[str]) -> None:
+    stream = lw.read_kafka("localhost:9092", "orders", time="at", watermark=watermark)
+    counts = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    findings = lw.check(counts)
+    assert len(findings) == len(found)
+    for finding, text in zip(findings, found, strict=True):
+        assert text in finding.what

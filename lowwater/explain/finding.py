@@ -1,0 +1,31 @@
+"""One likely mistake in a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One likely mistake.
+
+    Args:
+        severity: ``error``: results are lost or never emitted, and ``run`` refuses the pipeline;
+            ``warning``: state may grow without bound, or results are delayed for long, and ``run``
+            gives a ``PipelineWarning``; ``note``: a choice worth knowing about.
+        what: The problem.
+        where: The source or stage.
+        hint: How to fix it.
+    """
+
+    severity: Severity
+    what: str
+    where: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.where}: {self.what}. {self.hint}."
