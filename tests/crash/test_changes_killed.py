@@ -25,6 +25,7 @@ KILLS = int(os.environ.get("LOWWATER_KILLS", "6"))
 _SERVER_KILLS = max(1, KILLS // 5)
 _ROWS = 120  # of the snapshot: twelve bundles
 _DEATHS = 6  # of one view
+_LEAD = 300  # transactions by which the writer is ahead of the view, at most
 _EXACT = re.compile(r"those up to ([0-9A-F]+)/([0-9A-F]+),")
 _POINTS = ("before the write", "after the write", "before publishing", "between sinks")
 
@@ -39,7 +40,7 @@ def server() -> Iterator[Server]:
 
 @final
 class Writer:
-    """Writes to a table without pause, and compares the view with it now and then.
+    """Writes to a table, not too far ahead of the view, and compares the two all the time.
 
     The row (0, '') holds the number of the last transaction, and so names the state that a view
     has.
@@ -52,6 +53,7 @@ class Writer:
         self._server, self._folder, self._name = server, folder, folder.name
         self._chance = random.Random(seed)
         self._stop, self.looks, self.error = threading.Event(), 0, ""
+        self._viewed = 0
         self._thread = threading.Thread(target=self._run)
         name = self._name
         with psycopg.connect(server.dsn, autocommit=True) as connection:
@@ -82,8 +84,9 @@ class Writer:
                     with psycopg.connect(self._server.dsn, autocommit=True) as connection:
                         number = self._known(connection)
                         while not self._stop.is_set():
-                            number += 1
-                            self._write(connection, number)
+                            if number < self._viewed + _LEAD:
+                                number += 1
+                                self._write(connection, number)
                             self._look(connection)
                 except psycopg.OperationalError:
                     self._stop.wait(0.05)  # the server was killed
@@ -140,7 +143,10 @@ class Writer:
         rows = _contents(connection, view)
         number = rows.get((0, ""))
         exact = int(found[-1][0], 16) << 32 | int(found[-1][1], 16)
-        if number is None or self._lsns[number] <= exact:
+        if number is None:
+            return
+        self._viewed = number
+        if self._lsns[number] <= exact:
             return
         wanted = self._states[number]
         differs = rows.items() ^ wanted.items()
