@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import read_kafka as read_kafka
     from lowwater.pipeline import read_log as read_log
     from lowwater.pipeline import read_parquet as read_parquet
+    from lowwater.pipeline import read_postgres_changes as read_postgres_changes
     from lowwater.pipeline import run as run
     from lowwater.pipeline import start as start
     from lowwater.pipeline import to_spark as to_spark
@@ -185,7 +186,7 @@ _PLACES = {
         "Element FinalPanes GroupedTable JoinedStream KeyedStream Pipeline Processed Result Run "
         "RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
         "from_iterable from_pandas from_source from_spark read_csv read_jsonl read_kafka read_log "
-        "read_parquet run start to_spark"
+        "read_parquet read_postgres_changes run start to_spark"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

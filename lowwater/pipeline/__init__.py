@@ -25,6 +25,7 @@ from lowwater.pipeline.readers import read_jsonl as read_jsonl
 from lowwater.pipeline.readers import read_kafka as read_kafka
 from lowwater.pipeline.readers import read_log as read_log
 from lowwater.pipeline.readers import read_parquet as read_parquet
+from lowwater.pipeline.readers import read_postgres_changes as read_postgres_changes
 from lowwater.pipeline.result import Result as Result
 from lowwater.pipeline.result import Run as Run
 from lowwater.pipeline.run import RunOptions as RunOptions

@@ -26,6 +26,7 @@ from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths
+from lowwater.io.postgres_changes.options import Truncates, changes_of
 from lowwater.pipeline.fluent import Key, KeyedStream, Stream
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.source_options import (
@@ -415,6 +416,64 @@ def read_kafka(
         group, bound_of("start", start, ("earliest", "latest")),
         bound_of("end", end, ("never", "latest")), checked_config(config),
         options.get("unit") in FRACTIONAL,
+    )  # fmt: skip
+    return stream_of(source, time, options)
+
+
+@with_options(SourceOptions)
+def read_postgres_changes(
+    dsn: str,
+    table: str,
+    *,
+    publication: str,
+    slot: str,
+    time: str = "committed_at",
+    snapshot: bool = True,
+    columns: Iterable[str] | None = None,
+    types: Mapping[str, pa.DataType | str] | None = None,
+    truncate: Truncates = "error",
+    end: str = "never",
+    **options: Unpack[SourceOptions],
+) -> Stream:
+    """Read the rows of a table in PostgreSQL, and then its changes, by logical decoding.
+
+    ``lw.debezium(stream, key=...)`` makes a table of it that follows the other. A record has the
+    columns ``op`` (``"r"``: a row that was there; ``"c"``, ``"u"``, ``"d"``: inserted, updated,
+    deleted), ``before`` and ``after`` (rows as structs), ``lsn`` (where its transaction was
+    committed), ``xid`` and ``committed_at``. A row that was there has the time of the snapshot.
+
+    Rows are read as of the instant at which the slot begins, so nothing is missed or comes twice.
+    A transaction of at most ``bundle_size`` changes is never split by a commit of the run; an
+    update that comes with the row before it counts twice.
+
+    The slot, which a run with a state directory creates, keeps what the run has not committed. A
+    run without one uses a temporary slot. Needs PostgreSQL 15 or later with ``wal_level =
+    logical``, a user with the attribute REPLICATION, two free replication slots, and
+    ``pip install "lowwater[postgres]"``.
+
+    Args:
+        dsn: How to connect, as ``"host=db dbname=shop"`` or ``"postgresql://db/shop"``. It is not
+            shown in errors, as it may hold a password.
+        table: The table's name, or ``"schema.name"``.
+        publication: The publication that the table is in: ``CREATE PUBLICATION ... FOR TABLE``.
+        slot: The name of the replication slot; each run has its own.
+        time: The column of event times.
+        snapshot: Whether the rows come first; otherwise only changes from the slot's start on.
+        columns: The columns to read; other ones may then come and go. By default all, and a new
+            column is an error.
+        types: Types by column, where they are not to follow the table's: ``{"price": "string"}``.
+        truncate: ``"error"``, or ``"record"``: a record with the ``op`` ``"t"``.
+        end: Where the input ends: ``"never"``; ``"latest"``, with what is committed when the run
+            starts; or a position in the write-ahead log such as ``"0/1717028"``.
+
+    Raises:
+        InvalidArgument: An option is invalid, or the client library is not installed.
+        DataError: The server, the table or the publication does not allow it.
+    """
+    given = {name: _arrow_type(name, one) for name, one in (types or {}).items()}
+    source = changes_of(
+        dsn, table, publication=publication, slot=slot, snapshot=snapshot, columns=columns,
+        types=given, truncate=truncate, end=end,
     )  # fmt: skip
     return stream_of(source, time, options)
 

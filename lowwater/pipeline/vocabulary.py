@@ -124,6 +124,7 @@ _NAMES_ELSEWHERE = {
     "from_arrow": "from_pyarrow from_table",
     "from_source": "add_source read",
     "read_kafka": "from_kafka kafka_source KafkaSource",
+    "read_postgres_changes": "from_postgres postgres_cdc read_postgres read_postgresql",
     "read_parquet": "ReadFromParquet from_parquet scan_parquet",
     "read_csv": "ReadFromCsv from_csv scan_csv",
     "read_jsonl": "ReadFromJson from_json from_jsonl read_json read_ndjson scan_ndjson",

@@ -13,6 +13,12 @@ from lowwater.engine.local.runner import LocalRun
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import duration
 
+MOVED_S = 30.0
+"""How often to commit where nothing happened but that a source moved on which is told of commits.
+
+A source may pass what does not concern the run, and what follows it keeps that until it is told:
+the log of a database, for one."""
+
 CommitEvery: TypeAlias = int | str | dt.timedelta | np.timedelta64 | np.integer
 
 
@@ -80,14 +86,15 @@ class CommitTimer:
         self._at = time.monotonic()
 
     def is_due(self, *, pending: bool) -> bool:
-        """Whether to end the epoch; never where nothing has happened in it.
+        """Whether to end the epoch; where nothing has happened in it, see ``MOVED_S``.
 
         Args:
             pending: Whether something came out in this epoch.
         """
         policy, done, last = self._policy, self._progress(), self._done
         if not pending and done == last:
-            return False
+            is_time = time.monotonic() - self._at >= MOVED_S
+            return is_time and any(reader.has_moved for reader in self._run.readers)
         if policy.elements is None:
             return time.monotonic() - self._at >= (policy.seconds or 0)
         if policy.elements == 1:

@@ -111,6 +111,7 @@ class SourceReader:
         self.mark = SourceWatermark(read)
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
         self.position: Position | None = None
+        self._told: Position | None = None
         self.bundles_done = 0
         self.tally = Tally()
         self.taken = 0
@@ -147,6 +148,12 @@ class SourceReader:
         source = self.read.source
         if self.position is not None and isinstance(source, CommitListener):
             source.committed(self.position)
+            self._told = self.position
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a source that listens has another position than it was told of."""
+        return isinstance(self.read.source, CommitListener) and self.position != self._told
 
     def close(self) -> None:
         """Release the source's files and connections."""

@@ -106,7 +106,7 @@ def mortal_server() -> Iterator[Server]:
             )  # fmt: skip
 
         run("initdb", "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+        options = f"-k {folder} -c listen_addresses='' -c fsync=off -c wal_level=logical"
 
         def start() -> None:
             run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")

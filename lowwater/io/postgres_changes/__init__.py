@@ -1,0 +1,1 @@
+"""Changes of a PostgreSQL table as a replayable source. Only what is used imports psycopg."""
