@@ -26,7 +26,7 @@ STRICT = ("README.md", "docs/tutorial.md", "docs/howto/", "examples/")
 FENCE = re.compile(r"^```(\w*)$")
 # These handle Arrow tables. pyarrow has no types, so pyright calls what comes from it unknown,
 # which strict mode reports; annotations of functions are still required.
-ARROW = ("join", "several-sources", "test-late-data", "your-own")
+ARROW = ("join", "several-sources", "test-late-data", "work_queue", "your-own")
 UNKNOWN = ", reportMissingTypeStubs=false" + "".join(
     f", reportUnknown{what}Type=false" for what in ("Argument", "Lambda", "Member", "Variable")
 )
