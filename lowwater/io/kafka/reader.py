@@ -22,7 +22,7 @@ _GLANCE_S = 2.0
 _COMMIT_S = 5.0
 """How long the end of a run waits for the offsets of its group to be committed."""
 _QUEUE_KB = 16_384
-"""How much the client library fetches ahead of each partition, unless ``config=`` says."""
+"""How much the client library fetches ahead, unless ``config=`` says."""
 
 
 @final
@@ -205,8 +205,12 @@ class TopicReader:
         except self._kafka.KafkaException as error:
             LOG.warning("the offsets of the group %r are not committed: %s", self._group, error)
 
-    def close(self) -> None:
-        """Wait for the last offsets of the group to be committed, and disconnect."""
+    def close(self) -> bool:
+        """Wait for the last offsets of the group to be committed, and disconnect.
+
+        Returns:
+            Whether they were.
+        """
         if self._group is not None and self._asked_to_commit != self._committed:
             end = time.monotonic() + _COMMIT_S
             self._pause(set(self._reached))
@@ -219,6 +223,7 @@ class TopicReader:
                     self._group,
                 )
         self._consumer.close()
+        return self._asked_to_commit == self._committed
 
     def _begin(
         self,
@@ -290,7 +295,12 @@ class TopicReader:
         asked = {self._kafka.TopicPartition(self._topic, number): spec for number in numbers}
         if not asked:
             return {}
-        found = self._admin.list_offsets(asked, request_timeout=REQUEST_S)
+        found = self._admin.list_offsets(
+            asked,
+            # Not the messages of a transaction that is open: an end there may never come.
+            isolation_level=self._kafka.IsolationLevel.READ_COMMITTED,
+            request_timeout=REQUEST_S,
+        )
         return {place.partition: one.result(REQUEST_S).offset for place, one in found.items()}
 
     def _resolved(self, start: Bound, numbers: list[int]) -> dict[int, int]:
@@ -423,7 +433,8 @@ class TopicReader:
         codes = self._kafka.KafkaError
         number = message.partition()
         if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
-            first, at = self._first([number])[number], self._reached.get(number, 0)
+            with told(self._what):
+                first, at = self._first([number])[number], self._reached.get(number, 0)
             if at < first:
                 raise self._deleted(number, at, first)
             raise self._recreated(f"partition {number} has no offset {at}")
@@ -465,19 +476,37 @@ class TopicReader:
 
 def commit_offsets(
     servers: str, topic: str, config: Mapping[str, Any], group: str, offsets: Mapping[str, int]
-) -> None:
-    """Commit the offsets of a group on a connection of its own; a failure is logged."""
+) -> bool:
+    """Commit the offsets of a group on a connection of its own; a failure is logged.
+
+    Returns:
+        Whether the brokers have taken them, within five seconds.
+    """
     kafka = client()
+    answers: list[Any] = []
     consumer = kafka.Consumer(
-        {**settings(servers, config), "group.id": group, "enable.auto.commit": False}
+        {
+            **settings(servers, config),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "on_commit": lambda error, _: answers.append(error),
+        }
     )
     places = [kafka.TopicPartition(topic, int(n), offset) for n, offset in offsets.items()]
     try:
-        consumer.commit(offsets=places, asynchronous=False)
+        consumer.commit(offsets=places)
+        end = time.monotonic() + _COMMIT_S
+        while not answers and time.monotonic() < end:
+            consumer.consume(1, 0.02)  # serves the answer
     except kafka.KafkaException as error:
-        LOG.warning("the offsets of the group %r are not committed: %s", group, error)
+        answers.append(error)
     finally:
         consumer.close()
+    if answers == [None]:
+        return True
+    why = answers[0] if answers else "the brokers do not answer"
+    LOG.warning("the offsets of the group %r are not committed: %s", group, why)
+    return False
 
 
 def load_admin() -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
@@ -98,8 +97,11 @@ class KafkaSource:
         self._told.update(offsets)
         for reader in self._live:
             reader.commit(offsets)
-        if not self._live:  # before the input is read, or after its end
-            commit_offsets(self.servers, self.topic, self.config, self.group, offsets)
+        # Otherwise it is before the input is read, or after its end.
+        if not self._live and not commit_offsets(
+            self.servers, self.topic, self.config, self.group, offsets
+        ):
+            self._told.clear()
 
     def _batches(self, position: Position | None, size: int) -> Iterator[tuple[Records, Position]]:
         known: Position = {"at": None, "next": None, "id": None, "types": None}
@@ -115,10 +117,11 @@ class KafkaSource:
         )
         self._live.append(reader)
         try:
-            with closing(reader):
-                yield from self._read(reader, decoder, ahead, size)
+            yield from self._read(reader, decoder, ahead, size)
         finally:
             self._live.remove(reader)
+            if not reader.close():
+                self._told.clear()  # the next run tells the brokers again
 
     def _read(
         self, reader: TopicReader, decoder: MessageDecoder, ahead: Mapping[str, int], size: int

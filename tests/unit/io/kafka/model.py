@@ -224,6 +224,7 @@ class ModelBroker:
             TopicCollection=kafka.TopicCollection,
             KafkaError=kafka.KafkaError,
             KafkaException=kafka.KafkaException,
+            IsolationLevel=kafka.IsolationLevel,
         )
         managing = types.ModuleType("confluent_kafka.admin")
         vars(managing).update(
@@ -260,12 +261,19 @@ class ModelAdmin:
         (name,) = topics.topic_names
         return {name: Found(topic_id=self._broker.topics.get(name, ("", []))[0])}
 
-    def list_offsets(self, asked: Mapping[Any, Any], request_timeout: float) -> dict[Any, Found]:
+    def list_offsets(
+        self,
+        asked: Mapping[Any, Any],
+        request_timeout: float,
+        isolation_level: Any = kafka.IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[Any, Found]:
         found = {}
         for place, spec in asked.items():
             log = self._broker.topics[place.topic][1][place.partition]
             is_first = spec is admin.OffsetSpec.earliest()
-            found[place] = Found(log.first if is_first else log.stable())
+            sees_all = isolation_level is kafka.IsolationLevel.READ_UNCOMMITTED
+            last = log.end if sees_all else log.stable()
+            found[place] = Found(log.first if is_first else last)
         return found
 
 

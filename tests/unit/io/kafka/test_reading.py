@@ -8,6 +8,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -368,6 +369,8 @@ def test_aborted_transactions_are_not_read_and_their_markers_are_passed(model: M
             producer.commit_transaction(1.0)
         else:
             model.end_transaction("t", committed=False)
+    producer.begin_transaction()  # and nobody knows how it ends
+    producer.produce_batch(topic, [{"value": _json(at=4, n=4)[1]}])
     stream = lw.read_kafka(model.servers, topic, time="at", end="latest")
     assert [element.value["n"] for element in stream.collect().elements()] == [1, 1, 1, 3, 3, 3]
 
@@ -428,6 +431,65 @@ def test_each_message_is_a_record_or_a_dead_letter(
         assert (row.get("gone", False) is True) == (value is None)
         if value is not None:
             assert row["n"] == json.loads(value).get("n")
+
+
+def _arrow(**columns: Any) -> Message:
+    out = io.BytesIO()
+    table = pa.table(columns)
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return None, out.getvalue()
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize(
+    ("options", "messages", "ends"),
+    [
+        (  # what is not wanted may be anything; a value of another type is no one else's matter
+            {"schema": {"at": "int64", "n": "int64"}},
+            [_json(at=1, n=1, x=1), _json(at=2, n=2, x="s"), _json(at=3, n=1.5), _json(at=4, n=4)],
+            [1, 2, "wrong_type", 4],
+        ),
+        (
+            {"schema": {"at": pa.timestamp("us", "UTC"), "n": pa.date32()}},
+            [
+                _json(at="2026-01-01T00:00:00Z", n="2026-01-02"),
+                _json(at="2026-01-01T00:00:00Z", n="soon"),
+                _json(at="soon", n="2026-01-02"),
+                _json(at=5, n="2026-01-02"),
+            ],
+            [date(2026, 1, 2), "wrong_type", "wrong_type", "wrong_type"],
+        ),
+        (
+            {"value": "arrow"},
+            [
+                _arrow(at=[1], n=pa.array(["a"]).dictionary_encode()),
+                _arrow(at=pa.array([], pa.int64()), n=pa.array([], pa.string())),
+                _arrow(at=[2], n=["b"]),
+                _arrow(at=[3], n=[3]),
+                _arrow(at=pa.array([4], pa.int32())),
+                _arrow(at=[5], n=pa.array([b"\xff"]).view(pa.string())),
+            ],
+            ["a", "b", "wrong_type", None, "malformed_arrow"],
+        ),
+        (
+            {"value": "arrow", "schema": {"at": "int64", "n": "int64"}},
+            [_arrow(at=[1], n=["1"]), _arrow(at=[2, 3], n=["z", "3"]), _arrow(at=[4], n=[4])],
+            [1, "wrong_type", 3, 4],
+        ),
+    ],
+)
+def test_a_message_of_other_types_stops_no_run_whatever_is_read_with_it(
+    model: ModelBroker, options: Any, messages: list[Message], ends: list[Any], size: int
+) -> None:
+    topic = model.topic()
+    model.produce(topic, {0: messages})
+    stream = lw.read_kafka(model.servers, topic, time="at", end="latest", **options)
+    result = stream.collect(on_error="dead_letter", bundle_size=size)
+    found = [element.value["n"] for element in result.elements()]
+    reasons = [error.reason for error in result.errors]
+    assert found == [end for end in ends if not (isinstance(end, str) and "_" in end)]
+    assert reasons == [end for end in ends if isinstance(end, str) and "_" in end]
 
 
 def test_what_waits_for_the_end_of_an_endless_topic_is_refused() -> None:
