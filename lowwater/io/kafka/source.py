@@ -13,7 +13,8 @@ import pyarrow as pa
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.io.kafka.bounds import Bound
-from lowwater.io.kafka.reader import Part, TopicReader, commit_offsets
+from lowwater.io.kafka.group import commit_offsets
+from lowwater.io.kafka.reader import Part, TopicReader
 from lowwater.io.kafka.values import MessageColumns, MessageDecoder, ValueFormat
 from lowwater.state.formats import damaged, decoding
 
@@ -59,7 +60,7 @@ class KafkaSource:
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     fractions: bool = field(default=False, repr=False)
     _live: list[TopicReader] = field(default_factory=list, init=False, repr=False, compare=False)
-    _told: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _taken: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     partitioned: ClassVar[bool] = True
     """Its partitions are read at different speeds: see :func:`lowwater.check`."""
@@ -78,8 +79,7 @@ class KafkaSource:
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self._batches(None, size):
-            if records.length or records.unreadable or self.end != "latest":
-                yield records
+            yield records  # empty ones too: a run that waits can be stopped between two of them
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
@@ -90,18 +90,16 @@ class KafkaSource:
 
     def committed(self, position: Position) -> None:
         """Have the offsets of the group follow the state."""
-        offsets = position["at"]
-        if self.group is None or offsets == self._told:
+        if self.group is None:
             return
-        self._told.clear()
-        self._told.update(offsets)
+        offsets = position["at"]
         for reader in self._live:
             reader.commit(offsets)
         # Otherwise it is before the input is read, or after its end.
-        if not self._live and not commit_offsets(
-            self.servers, self.topic, self.config, self.group, offsets
-        ):
-            self._told.clear()
+        if self._live or offsets == self._taken:
+            return
+        if commit_offsets(self.servers, self.topic, self.config, self.group, offsets):
+            self._taken.update(offsets)
 
     def _batches(self, position: Position | None, size: int) -> Iterator[tuple[Records, Position]]:
         known: Position = {"at": None, "next": None, "id": None, "types": None}
@@ -120,8 +118,8 @@ class KafkaSource:
             yield from self._read(reader, decoder, ahead, size)
         finally:
             self._live.remove(reader)
-            if not reader.close():
-                self._told.clear()  # the next run tells the brokers again
+            self._taken.clear()
+            self._taken.update(reader.close())
 
     def _read(
         self, reader: TopicReader, decoder: MessageDecoder, ahead: Mapping[str, int], size: int

@@ -6,8 +6,10 @@ import io
 import json
 import logging
 import random
+import types
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -19,11 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.io.kafka.group import GroupOffsets
 from lowwater.io.kafka.source import KafkaSource
 from lowwater.io.kafka.values import MessageColumns, MessageDecoder
 from tests.examples import examples
 from tests.unit.io.kafka.broker import Broker, Message
-from tests.unit.io.kafka.model import ModelBroker, ModelProducer, Stored
+from tests.unit.io.kafka.model import ModelBroker, ModelConsumer, ModelProducer, Stored
 
 Brokers = Broker | ModelBroker
 MINUTE = 60_000_000
@@ -201,14 +204,16 @@ def test_reading_begins_and_ends_where_it_is_told(broker: Brokers) -> None:
 
 
 def test_times_of_messages_bound_what_is_read(model: ModelBroker) -> None:
-    topic = model.topic()
+    topic = model.topic(3)
     for number in range(6):
         model.produce(topic, {0: [_json(at=number, n=number)]}, millis=1_700_000_000_000 + number)
+    # The other two have nothing at the end, and the time has passed: they end where they end now.
+    model.produce(topic, {1: [_json(at=7, n=7)]}, millis=1_700_000_000_003)
     stream = lw.read_kafka(
         model.servers, topic, time="at",
         start="2023-11-14T22:13:20.002Z", end="2023-11-14T22:13:20.004Z",
     )  # fmt: skip
-    assert [element.value["n"] for element in stream.collect().elements()] == [2, 3]
+    assert [element.value["n"] for element in stream.collect().elements()] == [2, 3, 7]
 
 
 def test_keys_headers_and_timestamps_are_columns(broker: Brokers) -> None:
@@ -431,6 +436,49 @@ def test_each_message_is_a_record_or_a_dead_letter(
         assert (row.get("gone", False) is True) == (value is None)
         if value is not None:
             assert row["n"] == json.loads(value).get("n")
+
+
+def test_what_waits_for_brokers_comes_back_now_and_then(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=1)]})
+    monkeypatch.setattr(ModelConsumer, "consume", lambda *_: [])
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at", end="latest")
+    assert next(source.batches(10, ())).is_rest  # so that the run can be stopped
+
+
+def test_offsets_of_a_group_wait_for_no_answer_and_the_last_ones_win(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, Future[Any]]] = []
+
+    class Admin:
+        def alter_consumer_group_offsets(self, groups: Any, request_timeout: float) -> Any:
+            asked.append((groups[0].topic_partitions[0].offset, Future()))
+            return {"g": asked[-1][1]}
+
+    def answer(error: str | None = None) -> None:
+        if error is None:
+            asked[-1][1].set_result(types.SimpleNamespace(topic_partitions=[]))
+        else:
+            asked[-1][1].set_exception(RuntimeError(error))
+
+    offsets = GroupOffsets(Admin(), "t", "g")
+    for at in (1, 2, 3):
+        offsets.commit({"0": at})
+    assert [at for at, _ in asked] == [1]  # one request at a time
+    answer()
+    offsets.serve()
+    assert [at for at, _ in asked] == [1, 3]
+    answer("refused")
+    offsets.commit({"0": 3})  # as the next run does, or the next commit of this one
+    assert [at for at, _ in asked] == [1, 3, 3]
+    monkeypatch.setattr("lowwater.io.kafka.group._SETTLE_S", 0.0)
+    assert not offsets.settle()  # the brokers are away
+    answer()
+    assert offsets.settle()
+    assert offsets.taken == {"0": 3}
 
 
 def _arrow(**columns: Any) -> Message:
