@@ -69,7 +69,7 @@ class KafkaTopic:
         topic: The topic.
         key: The column whose values are the messages' keys, or several, whose values are a JSON
             list. Text is written as it is, other values as JSON. By default the key columns of
-            panes and the primary keys of tables; records of a process have none.
+            panes; records of a process have none. Tables go under their primary keys only.
         value: ``"json"``: an object in each message. ``"arrow"``: an Arrow stream in each, of up
             to 4,096 rows and without a key. Or a function that takes a row as a dict and returns
             bytes, or ``None`` for no value.
