@@ -32,7 +32,8 @@ class KafkaSource:
     where the next batch begins, and where it ends if that is fixed. What a fetch returns depends
     on what has been produced by then, so a batch whose end is not fixed is preceded by an empty
     batch whose position fixes it: after any position the next batch is always the same. Within a
-    batch, records come by partition and offset.
+    batch, records come by partition and offset; of messages with several rows, each partition has
+    a row in turn.
 
     Args:
         servers: The brokers.

@@ -148,6 +148,10 @@ class MessageDecoder:
         if not batch.num_rows:
             return Records({}, 0, self._topic, unreadable=_in_order(letters))
         numbers = np.fromiter((one.partition() for one in messages), np.int64, len(messages))
+        if len(rows) > len(messages):
+            # Otherwise the first bundles may have one partition only, which makes the others late.
+            order = _in_turn(numbers[rows])
+            batch, rows = batch.take(pa.array(order)), rows[order]
         placed = batch.append_column(PARTITION, pa.array(numbers[rows]))
         first = int(numbers[0])
         records = Records.from_arrow(placed, self._topic)
@@ -354,6 +358,19 @@ def checked_value(value: object) -> ValueFormat:
 
 def _place(message: Any) -> str:
     return f"{message.topic()}/{message.partition()}, offset {message.offset()}"
+
+
+def _in_turn(partitions: Int64Array) -> Int64Array:
+    """Return the order in which each partition has a row in turn, and its rows stay in order.
+
+    >>> _in_turn(np.array([0, 0, 0, 1, 1]))
+    array([0, 3, 1, 4, 2])
+    """
+    order = np.argsort(partitions, kind="stable")
+    _, starts, counts = np.unique(partitions[order], return_index=True, return_counts=True)
+    turns = np.arange(len(order)) - np.repeat(starts, counts)
+    found: Int64Array = order[np.argsort(turns, kind="stable")]
+    return found
 
 
 def _in_order(letters: list[tuple[int, ErrorRecord]]) -> tuple[ErrorRecord, ...]:

@@ -540,6 +540,22 @@ def test_a_message_of_other_types_stops_no_run_whatever_is_read_with_it(
     assert reasons == [end for end in ends if isinstance(end, str) and "_" in end]
 
 
+def test_messages_of_many_rows_make_no_partition_late(model: ModelBroker) -> None:
+    topic = model.topic(2)
+    each = [
+        _arrow(at=[(4 * n + row) * MINUTE for row in range(4)], user=["a"] * 4) for n in range(9)
+    ]
+    model.produce(topic, {0: each, 1: each})
+    stream = lw.read_kafka(
+        model.servers, topic, time="at", value="arrow", end="latest",
+        watermark=lw.PerPartition(lw.Ascending()),
+    )  # fmt: skip
+    counts = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    result = counts.collect(bundle_size=5)
+    assert result.late == []
+    assert [pane.value for pane in result.panes] == [2] * 36
+
+
 def test_what_waits_for_the_end_of_an_endless_topic_is_refused() -> None:
     stream = lw.read_kafka("localhost:9092", "orders", time="at")
     with pytest.raises(lw.InvalidArgument, match='end="latest"'):
