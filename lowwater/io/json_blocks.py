@@ -51,13 +51,22 @@ class JsonBlocks:
         time: The field of event times, integers or text; ``None``: objects have none.
         fractions: Whether event times may be floats.
         skips_blank: Whether blank lines do not count; otherwise they are no JSON objects.
+        only: The fields that are read; ``None`` for all. Others may hold anything.
     """
 
-    def __init__(self, time: str | None, fractions: bool, *, skips_blank: bool) -> None:
+    def __init__(
+        self,
+        time: str | None,
+        fractions: bool,
+        *,
+        skips_blank: bool,
+        only: frozenset[str] | None = None,
+    ) -> None:
         self.types: dict[str, pa.DataType] = {}
         self._time = time
         self._fractions = fractions
         self._skips_blank = skips_blank
+        self._only = only
 
     def parse(self, lines: Sequence[bytes], place: Callable[[int], str]) -> ParsedBlock:
         """Parse lines, each with its line feed.
@@ -94,11 +103,11 @@ class JsonBlocks:
             return None
         try:
             block.decode()
-            table = _read_json(block, self.types)
+            table = _read_json(block, self.types, self._only)
             unknown = [f for f in table.schema if f.name not in self.types]
             texts = {f.name: pa.string() for f in unknown if pa.types.is_temporal(f.type)}
             if texts:  # JSON has no times: keep text that Arrow would parse as one
-                table = _read_json(block, {**self.types, **texts})
+                table = _read_json(block, {**self.types, **texts}, self._only)
             # Arrow leaves out nulls at the beginning of a list whose type it infers (51305).
             table.validate()
         except (
@@ -132,7 +141,10 @@ class JsonBlocks:
             else:
                 objects.append(found)
                 numbers.append(number)
-        arrays, wrong = columns_of_objects(objects, self.types, self._time, self._fractions)
+        wanted = objects
+        if self._only is not None:
+            wanted = [{n: row[n] for n in row if n in self._only} for row in objects]
+        arrays, wrong = columns_of_objects(wanted, self.types, self._time, self._fractions)
         self.types.update((name, array.type) for name, array in arrays.items())
         for index, detail in wrong.items():
             number = numbers[index]
@@ -184,13 +196,18 @@ def _count_objects(block: bytes, lines: Sequence[bytes], skips_blank: bool) -> i
     return len(lines) - blank
 
 
-def _read_json(block: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+def _read_json(
+    block: bytes, types: dict[str, pa.DataType], only: frozenset[str] | None
+) -> pa.Table:
     known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
     return pa_json.read_json(
         BytesIO(block),
         # A single block, because Arrow infers the types of each block separately.
         read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=True),
-        parse_options=pa_json.ParseOptions(explicit_schema=pa.schema(list(known.items()))),
+        parse_options=pa_json.ParseOptions(
+            explicit_schema=pa.schema(list(known.items())),
+            unexpected_field_behavior="infer" if only is None else "ignore",
+        ),
     )
 
 

@@ -366,8 +366,9 @@ def read_kafka(
             number of rows. ``"bytes"``: a column ``value``. Or a function that takes the bytes of
             a message and returns a mapping; what it raises makes the message a dead letter.
         schema: The columns of the values that are wanted, and their types, as
-            ``{"user": "string", "amount": "float64"}``. Joins and ``select`` by name need it where
-            no step names the columns. By default all columns, as the messages show them.
+            ``{"user": "string", "amount": "float64"}``; whatever else messages hold is passed
+            over. Dates and times are ISO-8601 text in JSON. Joins and ``select`` by name need it
+            where no step names the columns. By default all columns, as the messages show them.
         key: The name of a column for the messages' keys (text).
         headers: The name of a column for their headers (lists of pairs of a name and bytes).
         timestamp: The name of a column for their timestamps (milliseconds, UTC).
@@ -380,7 +381,8 @@ def read_kafka(
             offsets by partition, such as ``{0: 120, 1: 95}``; partitions that are left out begin
             at their earliest.
         end: Where the input ends: ``"never"``; ``"latest"``, with what is there when the run
-            starts; before the first message at or after a time; or before offsets by partition.
+            starts; before the first message at or after a time (if that has passed, a partition
+            without such a message ends where it ends now); or before offsets by partition.
         group: A consumer group whose offsets follow the commits of a run with a state directory,
             for other tools to see. They are never ahead of the state. By default none.
         config: Further settings of the client library (librdkafka), such as those of security.

@@ -37,6 +37,13 @@ def client() -> Any:
     return load_extra("confluent_kafka", extra="kafka", purpose="Kafka")
 
 
+def load_admin() -> Any:
+    """Return the part of the client library that manages topics and groups."""
+    from confluent_kafka import admin
+
+    return admin
+
+
 def checked_servers(servers: object) -> str:
     """Return the addresses of brokers as one text.
 

@@ -9,7 +9,16 @@ from typing import Any, TypeAlias, final
 
 from lowwater.errors import DataError
 from lowwater.io.kafka.bounds import Bound, GivenOffsets
-from lowwater.io.kafka.client import LOG, REQUEST_S, client, failure, settings, told
+from lowwater.io.kafka.client import (
+    LOG,
+    REQUEST_S,
+    client,
+    failure,
+    load_admin,
+    settings,
+    told,
+)
+from lowwater.io.kafka.group import GroupOffsets
 from lowwater.time import Instant
 
 Offsets: TypeAlias = dict[str, int]
@@ -19,10 +28,8 @@ _LOOK_S = 30.0
 """How often to look for new partitions."""
 _GLANCE_S = 2.0
 """How long such a look may take."""
-_COMMIT_S = 5.0
-"""How long the end of a run waits for the offsets of its group to be committed."""
 _QUEUE_KB = 16_384
-"""How much the client library fetches ahead of each partition, unless ``config=`` says."""
+"""How much the client library fetches ahead, unless ``config=`` says."""
 
 
 @final
@@ -75,10 +82,7 @@ class TopicReader:
         self._topic = topic
         self._what = f"the topic {topic!r} could not be read"
         self._kafka = client()
-        self._group = group
         self._end = end
-        self._asked_to_commit: Offsets = {}
-        self._committed: Offsets = {}
         self._stash: dict[int, list[Any]] = {}
         self._reached: dict[int, int] = {}
         self._until: dict[int, int | None] = {}
@@ -87,6 +91,7 @@ class TopicReader:
         self._ahead: dict[int, int] = {}
         self._warned_at = float("-inf")
         self._admin = load_admin().AdminClient(settings(servers, config))
+        self._offsets = GroupOffsets(self._admin, topic, group)
         with told(self._what):
             self._consumer = self._kafka.Consumer(
                 {
@@ -97,7 +102,6 @@ class TopicReader:
                     "enable.auto.offset.store": False,
                     "auto.offset.reset": "error",
                     "enable.partition.eof": True,
-                    "on_commit": self._heard_of_commit,
                 }
             )
         try:
@@ -125,6 +129,8 @@ class TopicReader:
         """Fetch messages, waiting for the first one for at most so long."""
         if self._end == "never" and time.monotonic() - self._looked_at >= _LOOK_S:
             self._find_partitions()
+        self._offsets.serve()
+        self._admin.poll(0)  # gives what it logs to ``logging``
         with told(self._what):
             messages = self._consumer.consume(1, max(0.0, seconds))
             if messages and most > 1:
@@ -192,33 +198,15 @@ class TopicReader:
         self._pause(set())
         return True
 
-    def commit(self, offsets: Offsets) -> None:
+    def commit(self, offsets: Mapping[str, int]) -> None:
         """Commit the offsets of the group, without waiting for the brokers."""
-        if self._group is None or offsets == self._asked_to_commit:
-            return
-        self._asked_to_commit = offsets
-        place = self._kafka.TopicPartition
-        try:
-            self._consumer.commit(
-                offsets=[place(self._topic, int(n), at) for n, at in offsets.items()]
-            )
-        except self._kafka.KafkaException as error:
-            LOG.warning("the offsets of the group %r are not committed: %s", self._group, error)
+        self._offsets.commit(offsets)
 
-    def close(self) -> None:
-        """Wait for the last offsets of the group to be committed, and disconnect."""
-        if self._group is not None and self._asked_to_commit != self._committed:
-            end = time.monotonic() + _COMMIT_S
-            self._pause(set(self._reached))
-            while self._asked_to_commit != self._committed and time.monotonic() < end:
-                self._consumer.consume(1, 0.02)  # serves the answer
-            if self._asked_to_commit != self._committed:
-                LOG.warning(
-                    "the offsets of the group %r may be behind the state: the brokers did not "
-                    "answer; the next run commits them",
-                    self._group,
-                )
+    def close(self) -> Mapping[str, int]:
+        """Disconnect; return the last offsets of the group, if the brokers have taken them."""
+        settled = self._offsets.settle()
         self._consumer.close()
+        return self._offsets.taken if settled else {}
 
     def _begin(
         self,
@@ -290,7 +278,12 @@ class TopicReader:
         asked = {self._kafka.TopicPartition(self._topic, number): spec for number in numbers}
         if not asked:
             return {}
-        found = self._admin.list_offsets(asked, request_timeout=REQUEST_S)
+        found = self._admin.list_offsets(
+            asked,
+            # Not the messages of a transaction that is open: an end there may never come.
+            isolation_level=self._kafka.IsolationLevel.READ_COMMITTED,
+            request_timeout=REQUEST_S,
+        )
         return {place.partition: one.result(REQUEST_S).offset for place, one in found.items()}
 
     def _resolved(self, start: Bound, numbers: list[int]) -> dict[int, int]:
@@ -310,7 +303,12 @@ class TopicReader:
         if self._end == "latest":
             return {**self._last(numbers)}
         if isinstance(self._end, Instant):
-            return self._after(self._end, numbers)
+            # The last ones first: until there, no message is at or after a time that none is.
+            last: Mapping[int, int | None] = {}
+            if self._end <= time.time_ns() // 1000:
+                last = self._last(numbers)
+            found = self._after(self._end, numbers)
+            return {n: last.get(n) if at is None else at for n, at in found.items()}
         if isinstance(self._end, tuple):
             return {**dict.fromkeys(numbers, 0), **self._given(self._end, numbers)}
         return dict.fromkeys(numbers)
@@ -423,7 +421,8 @@ class TopicReader:
         codes = self._kafka.KafkaError
         number = message.partition()
         if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
-            first, at = self._first([number])[number], self._reached.get(number, 0)
+            with told(self._what):
+                first, at = self._first([number])[number], self._reached.get(number, 0)
             if at < first:
                 raise self._deleted(number, at, first)
             raise self._recreated(f"partition {number} has no offset {at}")
@@ -441,12 +440,6 @@ class TopicReader:
             self._warned_at = time.monotonic()
             LOG.warning("%s for now, and is tried again: %s", self._what, error)
 
-    def _heard_of_commit(self, error: Any, offsets: list[Any]) -> None:
-        if error is not None:
-            LOG.warning("the offsets of the group %r are not committed: %s", self._group, error)
-            return
-        self._committed = {str(one.partition): one.offset for one in offsets}
-
     def _deleted(self, number: int, offset: int, first: int) -> DataError:
         return DataError(
             f"the messages {offset} to {first - 1} of partition {number} of the topic "
@@ -461,30 +454,6 @@ class TopicReader:
             hint="It may have been deleted and created anew, or be another cluster's: read the "
             "topic that was read before, or begin with a state directory of its own",
         )
-
-
-def commit_offsets(
-    servers: str, topic: str, config: Mapping[str, Any], group: str, offsets: Mapping[str, int]
-) -> None:
-    """Commit the offsets of a group on a connection of its own; a failure is logged."""
-    kafka = client()
-    consumer = kafka.Consumer(
-        {**settings(servers, config), "group.id": group, "enable.auto.commit": False}
-    )
-    places = [kafka.TopicPartition(topic, int(n), offset) for n, offset in offsets.items()]
-    try:
-        consumer.commit(offsets=places, asynchronous=False)
-    except kafka.KafkaException as error:
-        LOG.warning("the offsets of the group %r are not committed: %s", group, error)
-    finally:
-        consumer.close()
-
-
-def load_admin() -> Any:
-    """Return the part of the client library that manages topics."""
-    from confluent_kafka import admin
-
-    return admin
 
 
 def _shares(counts: Mapping[int, int], most: int) -> dict[int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
@@ -14,7 +13,8 @@ import pyarrow as pa
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.io.kafka.bounds import Bound
-from lowwater.io.kafka.reader import Part, TopicReader, commit_offsets
+from lowwater.io.kafka.group import commit_offsets
+from lowwater.io.kafka.reader import Part, TopicReader
 from lowwater.io.kafka.values import MessageColumns, MessageDecoder, ValueFormat
 from lowwater.state.formats import damaged, decoding
 
@@ -32,7 +32,8 @@ class KafkaSource:
     where the next batch begins, and where it ends if that is fixed. What a fetch returns depends
     on what has been produced by then, so a batch whose end is not fixed is preceded by an empty
     batch whose position fixes it: after any position the next batch is always the same. Within a
-    batch, records come by partition and offset.
+    batch, records come by partition and offset; of messages with several rows, each partition has
+    a row in turn.
 
     Args:
         servers: The brokers.
@@ -60,7 +61,7 @@ class KafkaSource:
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     fractions: bool = field(default=False, repr=False)
     _live: list[TopicReader] = field(default_factory=list, init=False, repr=False, compare=False)
-    _told: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _taken: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     partitioned: ClassVar[bool] = True
     """Its partitions are read at different speeds: see :func:`lowwater.check`."""
@@ -79,8 +80,7 @@ class KafkaSource:
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self._batches(None, size):
-            if records.length or records.unreadable or self.end != "latest":
-                yield records
+            yield records  # empty ones too: a run that waits can be stopped between two of them
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
@@ -91,15 +91,16 @@ class KafkaSource:
 
     def committed(self, position: Position) -> None:
         """Have the offsets of the group follow the state."""
-        offsets = position["at"]
-        if self.group is None or offsets == self._told:
+        if self.group is None:
             return
-        self._told.clear()
-        self._told.update(offsets)
+        offsets = position["at"]
         for reader in self._live:
             reader.commit(offsets)
-        if not self._live:  # before the input is read, or after its end
-            commit_offsets(self.servers, self.topic, self.config, self.group, offsets)
+        # Otherwise it is before the input is read, or after its end.
+        if self._live or offsets == self._taken:
+            return
+        if commit_offsets(self.servers, self.topic, self.config, self.group, offsets):
+            self._taken.update(offsets)
 
     def _batches(self, position: Position | None, size: int) -> Iterator[tuple[Records, Position]]:
         known: Position = {"at": None, "next": None, "id": None, "types": None}
@@ -115,10 +116,11 @@ class KafkaSource:
         )
         self._live.append(reader)
         try:
-            with closing(reader):
-                yield from self._read(reader, decoder, ahead, size)
+            yield from self._read(reader, decoder, ahead, size)
         finally:
             self._live.remove(reader)
+            self._taken.clear()
+            self._taken.update(reader.close())
 
     def _read(
         self, reader: TopicReader, decoder: MessageDecoder, ahead: Mapping[str, int], size: int

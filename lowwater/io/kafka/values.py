@@ -25,6 +25,7 @@ Types: TypeAlias = dict[str, pa.DataType]
 
 _MILLIS = pa.timestamp("ms", "UTC")
 _HEADERS = pa.map_(pa.string(), pa.binary())
+_UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
 _NEVER_LONG = 200
 """How many bytes of a value a dead letter shows."""
 
@@ -108,8 +109,10 @@ class MessageDecoder:
         self._fractions = fractions
         # Where messages have the event times, values need not: no column is added for them.
         self._time = None if time in columns.names() else time
-        self._json = JsonBlocks(self._time, fractions, skips_blank=False)
-        self._json.types.update(types or dict(known or ()))
+        only = None if self._known is None else frozenset(self._known.names)
+        self._json = JsonBlocks(self._time, fractions, skips_blank=False, only=only)
+        self._given = _given_types(self._known, value)
+        self._json.types.update(types or self._given)
 
     @property
     def types(self) -> Types:
@@ -131,8 +134,12 @@ class MessageDecoder:
         full = np.flatnonzero(~empty)
         batch, rows, unreadable = self._decoded(messages, values, full)
         letters += unreadable
-        if batch is not None and self._known is not None:
-            batch = self._projected(batch, self._known)
+        if self._known is not None:
+            if batch is not None:
+                batch, rows = self._as_given(batch, rows, messages, self._known, letters)
+            # No value may widen what was given.
+            self.types.clear()
+            self.types.update(self._given)
         if self._columns.tombstone is not None and empty.any():
             batch, rows = _with_tombstones(batch, rows, np.flatnonzero(empty))
         if batch is None or not len(rows):
@@ -141,6 +148,10 @@ class MessageDecoder:
         if not batch.num_rows:
             return Records({}, 0, self._topic, unreadable=_in_order(letters))
         numbers = np.fromiter((one.partition() for one in messages), np.int64, len(messages))
+        if len(rows) > len(messages):
+            # Otherwise the first bundles may have one partition only, which makes the others late.
+            order = _in_turn(numbers[rows])
+            batch, rows = batch.take(pa.array(order)), rows[order]
         placed = batch.append_column(PARTITION, pa.array(numbers[rows]))
         first = int(numbers[0])
         records = Records.from_arrow(placed, self._topic)
@@ -176,29 +187,40 @@ class MessageDecoder:
         self, messages: Sequence[Any], values: Sequence[bytes], full: Int64Array
     ) -> tuple[pa.RecordBatch | None, Int64Array, list[tuple[int, ErrorRecord]]]:
         """Decode values that are Arrow streams, each with any number of rows."""
-        tables, rows, letters = [], [], []
+        found: list[tuple[int, pa.Table]] = []
+        letters: list[tuple[int, ErrorRecord]] = []
+        common = pa.schema([] if self._known is not None else list(self.types.items()))
         for row, value in zip(full.tolist(), values, strict=True):
             try:
                 with pa.ipc.open_stream(value) as stream:
                     table = stream.read_all()
-                table.validate()
-            except (pa.ArrowInvalid, OSError) as error:
+                table.validate(full=True)  # otherwise corrupt offsets end the process later
+                table = _without_twins(table).replace_schema_metadata(None)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
                 detail = f"the value is not an Arrow stream: {error}"
                 letters.append((row, self._letter(messages[row], "malformed_arrow", detail)))
                 continue
-            tables.append(table)
-            rows.append(np.full(table.num_rows, row, dtype=np.int64))
+            if self._known is None and table.schema != common:
+                try:
+                    common = _in_common(common, table.schema)
+                except _UNFIT as error:
+                    detail = f"its columns have other types than those before: {error}"
+                    letters.append((row, self._letter(messages[row], "wrong_type", detail)))
+                    continue
+            found.append((row, table))
+        tables, rows = [], []
+        for row, table in found:
+            (batch,) = table.combine_chunks().to_batches() or [_no_rows(table.schema)]
+            numbers = np.full(table.num_rows, row, dtype=np.int64)
+            wanted = common if self._known is None else self._known
+            batch, numbers = self._as_given(batch, numbers, messages, wanted, letters)
+            tables.append(pa.Table.from_batches([batch]))
+            rows.append(numbers)
+        if self._known is None:
+            self.types.update((field.name, field.type) for field in common)
         if not tables:
             return None, full[:0], letters
-        try:
-            whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError(
-                f"messages have columns of different types: {error}",
-                where=f"the topic {self._topic!r}",
-                hint="Write one schema to a topic, or read it with value= a function",
-            ) from None
-        batches = whole.to_batches()
+        batches = pa.concat_tables(tables).combine_chunks().to_batches()
         batch = batches[0] if batches else None
         return batch, np.concatenate(rows), letters
 
@@ -219,6 +241,8 @@ class MessageDecoder:
                 detail = f"the decoder returned {type(found).__name__}, not a mapping by name"
                 letters.append((row, self._letter(messages[row], "undecodable", detail)))
                 continue
+            if self._known is not None:
+                found = {name: found[name] for name in self._known.names if name in found}
             objects.append(found)
             rows.append(row)
         arrays, wrong = columns_of_objects(objects, self.types, self._time, self._fractions)
@@ -233,28 +257,38 @@ class MessageDecoder:
             batch = batch.take(pa.array(kept, type=pa.int64()))
         return batch, np.array(rows, dtype=np.int64)[kept], letters
 
-    def _projected(self, batch: pa.RecordBatch, known: pa.Schema) -> pa.RecordBatch:
-        """Return the columns that are wanted, of the types that were given; a missing one is null.
+    def _as_given(
+        self,
+        batch: pa.RecordBatch,
+        rows: Int64Array,
+        messages: Sequence[Any],
+        wanted: pa.Schema,
+        letters: list[tuple[int, ErrorRecord]],
+    ) -> tuple[pa.RecordBatch, Int64Array]:
+        """Return the columns that are wanted, of their types; a missing one is null.
 
-        Raises:
-            DataError: A column cannot be of its type.
+        A row with a value that cannot be of its type becomes a dead letter.
         """
+        if batch.schema == wanted:
+            return batch, rows
+        if not len(wanted):
+            return without_columns(batch.num_rows), rows
+        wrong: dict[int, str] = {}
         arrays = []
-        for field in known:
+        for field in wanted:
             at = batch.schema.get_field_index(field.name)
             if at < 0:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
-                continue
-            try:
-                arrays.append(batch.column(at).cast(field.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise DataError(
-                    f"the column {field.name!r} is {batch.schema.field(at).type}, and cannot be "
-                    f"{field.type}: {error}",
-                    where=f"the topic {self._topic!r}",
-                    hint="Correct the type in schema=",
-                ) from None
-        return pa.RecordBatch.from_arrays(arrays, schema=known)
+            else:
+                arrays.append(_cast(batch.column(at), field, wrong))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=wanted)
+        if wrong:
+            for at, detail in wrong.items():
+                row = int(rows[at])
+                letters.append((row, self._letter(messages[row], "wrong_type", detail)))
+            kept = np.setdiff1d(np.arange(len(rows)), list(wrong))
+            batch, rows = batch.take(pa.array(kept, pa.int64())), rows[kept]
+        return batch, rows
 
     def _with_columns(
         self,
@@ -326,8 +360,94 @@ def _place(message: Any) -> str:
     return f"{message.topic()}/{message.partition()}, offset {message.offset()}"
 
 
+def _in_turn(partitions: Int64Array) -> Int64Array:
+    """Return the order in which each partition has a row in turn, and its rows stay in order.
+
+    >>> _in_turn(np.array([0, 0, 0, 1, 1]))
+    array([0, 3, 1, 4, 2])
+    """
+    order = np.argsort(partitions, kind="stable")
+    _, starts, counts = np.unique(partitions[order], return_index=True, return_counts=True)
+    turns = np.arange(len(order)) - np.repeat(starts, counts)
+    found: Int64Array = order[np.argsort(turns, kind="stable")]
+    return found
+
+
 def _in_order(letters: list[tuple[int, ErrorRecord]]) -> tuple[ErrorRecord, ...]:
     return tuple(letter for _, letter in sorted(letters, key=lambda one: one[0]))
+
+
+def _given_types(known: pa.Schema | None, value: ValueFormat) -> Types:
+    """Return the types that values are decoded to, before they become those that were given.
+
+    JSON has dates and times as text.
+    """
+    types: Types = {} if known is None else {field.name: field.type for field in known}
+    if value != "json":
+        return types
+    kinds = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
+    return {
+        name: pa.string() if any(is_one(kind) for is_one in kinds) else kind
+        for name, kind in types.items()
+    }
+
+
+def _without_twins(table: pa.Table) -> pa.Table:
+    """Return a table, if each of its columns has a name of its own.
+
+    Raises:
+        ArrowInvalid: Two have the same.
+    """
+    names = table.column_names
+    for name in names:
+        if names.count(name) > 1:
+            raise pa.ArrowInvalid(f"two columns are called {name!r}")
+    return table
+
+
+def _in_common(one: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return a schema that has the columns of both.
+
+    Raises:
+        ArrowException: A column has types that have none in common.
+    """
+    try:
+        return pa.unify_schemas([one, other], promote_options="permissive")
+    except _UNFIT:
+        return pa.unify_schemas([_plain(one), _plain(other)], promote_options="permissive")
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without dictionaries."""
+    return pa.schema(
+        (field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+        for field in schema
+    )
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field, wrong: dict[int, str], first: int = 0) -> pa.Array:
+    """Return a column as another type; note rows whose value cannot be of it, which are null.
+
+    Args:
+        column: The column, or a part of it.
+        field: The name and the type.
+        wrong: What is wrong, by row; extended.
+        first: The row at which the part begins.
+    """
+    try:
+        return column.cast(field.type)
+    except _UNFIT:
+        pass
+    if len(column) == 1:
+        wrong.setdefault(first, f"{field.name}={column[0].as_py()!r} is not {field.type}")
+        return pa.nulls(1, field.type)
+    half = len(column) // 2
+    parts = ((column[:half], first), (column[half:], first + half))
+    return pa.concat_arrays([_cast(part, field, wrong, at) for part, at in parts])
 
 
 def _with_tombstones(

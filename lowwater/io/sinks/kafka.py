@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
 import pyarrow as pa
 
+from lowwater.engine.join.views import KEY
 from lowwater.engine.local.delivery import PIECES, Delivery, Place, Writer
 from lowwater.engine.records.json_lines import json_lines
 from lowwater.engine.records.json_rows import json_text, without_tags
@@ -67,7 +69,7 @@ class KafkaTopic:
         topic: The topic.
         key: The column whose values are the messages' keys, or several, whose values are a JSON
             list. Text is written as it is, other values as JSON. By default the key columns of
-            panes and the primary keys of tables; records of a process have none.
+            panes; records of a process have none. Tables go under their primary keys only.
         value: ``"json"``: an object in each message. ``"arrow"``: an Arrow stream in each, of up
             to 4,096 rows and without a key. Or a function that takes a row as a dict and returns
             bytes, or ``None`` for no value.
@@ -124,7 +126,16 @@ class KafkaTopic:
                     where="KafkaTopic(key=)",
                     hint=f"Use one of {', '.join(panes.schema.names)}",
                 )
-        if self.value == "arrow" and b"lowwater.key" in (panes.schema.metadata or {}):
+        primary = (panes.schema.metadata or {}).get(KEY)
+        names = [self.key] if isinstance(self.key, str) else list(self.key or ())
+        if primary is not None and names and sorted(names) != sorted(json.loads(primary)):
+            raise InvalidArgument(
+                f"{describe('key', self.key)} is not the primary key of the table: a row that "
+                "changes in it, or goes, would leave its message behind",
+                where="KafkaTopic(key=)",
+                hint=f"Leave out key=: messages go under {', '.join(json.loads(primary))}",
+            )
+        if self.value == "arrow" and primary is not None:
             raise InvalidArgument(
                 'a table goes to a topic row by row, under its primary key, and value="arrow" has '
                 "many rows in a message",

@@ -12,6 +12,7 @@ import sys
 import types
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -224,6 +225,8 @@ class ModelBroker:
             TopicCollection=kafka.TopicCollection,
             KafkaError=kafka.KafkaError,
             KafkaException=kafka.KafkaException,
+            ConsumerGroupTopicPartitions=kafka.ConsumerGroupTopicPartitions,
+            IsolationLevel=kafka.IsolationLevel,
         )
         managing = types.ModuleType("confluent_kafka.admin")
         vars(managing).update(
@@ -260,13 +263,34 @@ class ModelAdmin:
         (name,) = topics.topic_names
         return {name: Found(topic_id=self._broker.topics.get(name, ("", []))[0])}
 
-    def list_offsets(self, asked: Mapping[Any, Any], request_timeout: float) -> dict[Any, Found]:
+    def list_offsets(
+        self,
+        asked: Mapping[Any, Any],
+        request_timeout: float,
+        isolation_level: Any = kafka.IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[Any, Found]:
         found = {}
         for place, spec in asked.items():
             log = self._broker.topics[place.topic][1][place.partition]
             is_first = spec is admin.OffsetSpec.earliest()
-            found[place] = Found(log.first if is_first else log.stable())
+            sees_all = isolation_level is kafka.IsolationLevel.READ_UNCOMMITTED
+            last = log.end if sees_all else log.stable()
+            found[place] = Found(log.first if is_first else last)
         return found
+
+    def alter_consumer_group_offsets(
+        self, asked: Sequence[Any], request_timeout: float
+    ) -> dict[str, Future[Any]]:
+        answers = {}
+        for one in asked:
+            for place in one.topic_partitions:
+                self._broker.groups[one.group_id, place.topic, place.partition] = place
+            answers[one.group_id] = Future[Any]()
+            answers[one.group_id].set_result(one)
+        return answers
+
+    def poll(self, timeout: float) -> int:
+        return 0
 
 
 @final
@@ -279,7 +303,6 @@ class ModelConsumer:
         self._at: dict[tuple[str, int], int] = {}
         self._paused: set[tuple[str, int]] = set()
         self._ended: dict[tuple[str, int], int] = {}
-        self._answers: list[Any] = []
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         found = self._broker.topics.get(topic)
@@ -306,9 +329,6 @@ class ModelConsumer:
         self._paused -= {(place.topic, place.partition) for place in places}
 
     def consume(self, most: int, timeout: float) -> list[Any]:
-        for answer in self._answers:
-            self._config["on_commit"](None, answer)
-        self._answers = []
         found: list[Any] = []
         for place, at in self._at.items():
             if place in self._paused or len(found) >= most:
@@ -335,12 +355,6 @@ class ModelConsumer:
                 end = kafka.KafkaError(_CODES._PARTITION_EOF)
                 found.append(Stored((topic, number, stable), None, failure=end))
         return found
-
-    def commit(self, offsets: list[Any], asynchronous: bool = True) -> None:
-        for place in offsets:
-            self._broker.groups[self._config["group.id"], place.topic, place.partition] = place
-        if asynchronous:
-            self._answers.append(offsets)
 
     def committed(self, places: Sequence[Any], timeout: float) -> list[Any]:
         group = self._config["group.id"]

@@ -6,8 +6,11 @@ import io
 import json
 import logging
 import random
+import types
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,11 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.io.kafka.group import GroupOffsets
 from lowwater.io.kafka.source import KafkaSource
 from lowwater.io.kafka.values import MessageColumns, MessageDecoder
 from tests.examples import examples
 from tests.unit.io.kafka.broker import Broker, Message
-from tests.unit.io.kafka.model import ModelBroker, ModelProducer, Stored
+from tests.unit.io.kafka.model import ModelBroker, ModelConsumer, ModelProducer, Stored
 
 Brokers = Broker | ModelBroker
 MINUTE = 60_000_000
@@ -200,14 +204,16 @@ def test_reading_begins_and_ends_where_it_is_told(broker: Brokers) -> None:
 
 
 def test_times_of_messages_bound_what_is_read(model: ModelBroker) -> None:
-    topic = model.topic()
+    topic = model.topic(3)
     for number in range(6):
         model.produce(topic, {0: [_json(at=number, n=number)]}, millis=1_700_000_000_000 + number)
+    # The other two have nothing at the end, and the time has passed: they end where they end now.
+    model.produce(topic, {1: [_json(at=7, n=7)]}, millis=1_700_000_000_003)
     stream = lw.read_kafka(
         model.servers, topic, time="at",
         start="2023-11-14T22:13:20.002Z", end="2023-11-14T22:13:20.004Z",
     )  # fmt: skip
-    assert [element.value["n"] for element in stream.collect().elements()] == [2, 3]
+    assert [element.value["n"] for element in stream.collect().elements()] == [2, 3, 7]
 
 
 def test_keys_headers_and_timestamps_are_columns(broker: Brokers) -> None:
@@ -368,6 +374,8 @@ def test_aborted_transactions_are_not_read_and_their_markers_are_passed(model: M
             producer.commit_transaction(1.0)
         else:
             model.end_transaction("t", committed=False)
+    producer.begin_transaction()  # and nobody knows how it ends
+    producer.produce_batch(topic, [{"value": _json(at=4, n=4)[1]}])
     stream = lw.read_kafka(model.servers, topic, time="at", end="latest")
     assert [element.value["n"] for element in stream.collect().elements()] == [1, 1, 1, 3, 3, 3]
 
@@ -428,6 +436,124 @@ def test_each_message_is_a_record_or_a_dead_letter(
         assert (row.get("gone", False) is True) == (value is None)
         if value is not None:
             assert row["n"] == json.loads(value).get("n")
+
+
+def test_what_waits_for_brokers_comes_back_now_and_then(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=1)]})
+    monkeypatch.setattr(ModelConsumer, "consume", lambda *_: [])
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at", end="latest")
+    assert next(source.batches(10, ())).is_rest  # so that the run can be stopped
+
+
+def test_offsets_of_a_group_wait_for_no_answer_and_the_last_ones_win(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, Future[Any]]] = []
+
+    class Admin:
+        def alter_consumer_group_offsets(self, groups: Any, request_timeout: float) -> Any:
+            asked.append((groups[0].topic_partitions[0].offset, Future()))
+            return {"g": asked[-1][1]}
+
+    def answer(error: str | None = None) -> None:
+        if error is None:
+            asked[-1][1].set_result(types.SimpleNamespace(topic_partitions=[]))
+        else:
+            asked[-1][1].set_exception(RuntimeError(error))
+
+    offsets = GroupOffsets(Admin(), "t", "g")
+    for at in (1, 2, 3):
+        offsets.commit({"0": at})
+    assert [at for at, _ in asked] == [1]  # one request at a time
+    answer()
+    offsets.serve()
+    assert [at for at, _ in asked] == [1, 3]
+    answer("refused")
+    offsets.commit({"0": 3})  # as the next run does, or the next commit of this one
+    assert [at for at, _ in asked] == [1, 3, 3]
+    monkeypatch.setattr("lowwater.io.kafka.group._SETTLE_S", 0.0)
+    assert not offsets.settle()  # the brokers are away
+    answer()
+    assert offsets.settle()
+    assert offsets.taken == {"0": 3}
+
+
+def _arrow(**columns: Any) -> Message:
+    out = io.BytesIO()
+    table = pa.table(columns)
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return None, out.getvalue()
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize(
+    ("options", "messages", "ends"),
+    [
+        (  # what is not wanted may be anything; a value of another type is no one else's matter
+            {"schema": {"at": "int64", "n": "int64"}},
+            [_json(at=1, n=1, x=1), _json(at=2, n=2, x="s"), _json(at=3, n=1.5), _json(at=4, n=4)],
+            [1, 2, "wrong_type", 4],
+        ),
+        (
+            {"schema": {"at": pa.timestamp("us", "UTC"), "n": pa.date32()}},
+            [
+                _json(at="2026-01-01T00:00:00Z", n="2026-01-02"),
+                _json(at="2026-01-01T00:00:00Z", n="soon"),
+                _json(at="soon", n="2026-01-02"),
+                _json(at=5, n="2026-01-02"),
+            ],
+            [date(2026, 1, 2), "wrong_type", "wrong_type", "wrong_type"],
+        ),
+        (
+            {"value": "arrow"},
+            [
+                _arrow(at=[1], n=pa.array(["a"]).dictionary_encode()),
+                _arrow(at=pa.array([], pa.int64()), n=pa.array([], pa.string())),
+                _arrow(at=[2], n=["b"]),
+                _arrow(at=[3], n=[3]),
+                _arrow(at=pa.array([4], pa.int32())),
+                _arrow(at=[5], n=pa.array([b"\xff"]).view(pa.string())),
+            ],
+            ["a", "b", "wrong_type", None, "malformed_arrow"],
+        ),
+        (
+            {"value": "arrow", "schema": {"at": "int64", "n": "int64"}},
+            [_arrow(at=[1], n=["1"]), _arrow(at=[2, 3], n=["z", "3"]), _arrow(at=[4], n=[4])],
+            [1, "wrong_type", 3, 4],
+        ),
+    ],
+)
+def test_a_message_of_other_types_stops_no_run_whatever_is_read_with_it(
+    model: ModelBroker, options: Any, messages: list[Message], ends: list[Any], size: int
+) -> None:
+    topic = model.topic()
+    model.produce(topic, {0: messages})
+    stream = lw.read_kafka(model.servers, topic, time="at", end="latest", **options)
+    result = stream.collect(on_error="dead_letter", bundle_size=size)
+    found = [element.value["n"] for element in result.elements()]
+    reasons = [error.reason for error in result.errors]
+    assert found == [end for end in ends if not (isinstance(end, str) and "_" in end)]
+    assert reasons == [end for end in ends if isinstance(end, str) and "_" in end]
+
+
+def test_messages_of_many_rows_make_no_partition_late(model: ModelBroker) -> None:
+    topic = model.topic(2)
+    each = [
+        _arrow(at=[(4 * n + row) * MINUTE for row in range(4)], user=["a"] * 4) for n in range(9)
+    ]
+    model.produce(topic, {0: each, 1: each})
+    stream = lw.read_kafka(
+        model.servers, topic, time="at", value="arrow", end="latest",
+        watermark=lw.PerPartition(lw.Ascending()),
+    )  # fmt: skip
+    counts = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    result = counts.collect(bundle_size=5)
+    assert result.late == []
+    assert [pane.value for pane in result.panes] == [2] * 36
 
 
 def test_what_waits_for_the_end_of_an_endless_topic_is_refused() -> None:

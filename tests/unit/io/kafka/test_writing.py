@@ -149,6 +149,8 @@ def test_a_table_is_kept_by_its_primary_key(broker: Brokers, tmp_path: Path) -> 
         found[key] = None if value is None else json.loads(value)
     assert found[b"b"] is None
     assert found[b"a"]["name"] == "Ada L."
+    with pytest.raises(lw.InvalidArgument, match="not the primary key of the table"):
+        table.write_to(KafkaTopic(broker.servers, topic, key="name")).run()
 
 
 def test_values_may_be_arrow_or_anything(broker: Brokers, events: Path) -> None:
