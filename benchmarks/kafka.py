@@ -11,7 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count as count_from
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -51,12 +52,14 @@ def _speeds(broker: Broker, count: int) -> None:
     for number in range(_PARTITIONS):
         _produce(broker, topic, values, number)
     panes = _panes(count // 10)
+    sink, epochs = KafkaTopic(broker.servers, broker.topic(1), key="user"), count_from(1)
+    sink.open(Writer(id=f"bench-{time.time_ns()}", output=0, resumes=True, opening="1"))
     cases: dict[str, Callable[[], int]] = {
         "bare consumer": lambda: _consumed(broker, topic, each),
         "read_kafka, windows, in memory": lambda: _windowed(broker, topic, each, None),
         "read_kafka, windows, with a state": lambda: _windowed(broker, topic, each, "state"),
         "bare producer, rows ready": lambda: _written_bare(broker, panes),
-        "write_kafka, a transaction": lambda: _written(broker, panes, resumes=True),
+        "write_kafka, transactions": lambda: _written(sink, panes, epochs),
     }
     speeds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(_ROUNDS):
@@ -64,6 +67,7 @@ def _speeds(broker: Broker, count: int) -> None:
             began = time.perf_counter()
             done = case()
             speeds[name].append(done / (time.perf_counter() - began))
+    sink.close(complete=True)
     print(f"\n| {len(values[0])} bytes of JSON a message | messages/s | ratio | target |")
     print("|---|---|---|---|")
     bare = 0.0
@@ -125,12 +129,9 @@ def _written_bare(broker: Broker, panes: pa.Table) -> int:
     return int(panes.num_rows)
 
 
-def _written(broker: Broker, panes: pa.Table, *, resumes: bool) -> int:
-    sink = KafkaTopic(broker.servers, broker.topic(1), key="user")
-    sink.open(Writer(id=f"bench-{time.time_ns()}", output=0, resumes=resumes, opening="1"))
-    for epoch, start in enumerate(range(0, panes.num_rows, 50_000)):
-        sink.deliver(Delivery(epoch + 1, 0, 0, panes.slice(start, 50_000)))
-    sink.close(complete=True)
+def _written(sink: KafkaTopic, panes: pa.Table, epochs: Iterator[int]) -> int:
+    for start in range(0, panes.num_rows, 50_000):
+        sink.deliver(Delivery(next(epochs), 0, 0, panes.slice(start, 50_000)))
     return int(panes.num_rows)
 
 
@@ -155,6 +156,7 @@ def _latency(broker: Broker) -> None:
         .aggregate(n=lw.count())
     )
     took = []
+    producer = kafka.Producer({"bootstrap.servers": broker.servers, "linger.ms": 0})
     with tempfile.TemporaryDirectory() as folder:
         run = each.write_to(Callback(note)).start(
             state=Path(folder, "state"), commit_every="100ms", progress=False
@@ -163,7 +165,8 @@ def _latency(broker: Broker) -> None:
             seen.clear()
             value: dict[str, Any] = {"at": number, "user": "a"}
             began = time.perf_counter()
-            broker.produce(topic, {0: [(None, json.dumps(value).encode())]})
+            producer.produce(topic, json.dumps(value).encode(), partition=0)
+            producer.flush()
             seen.wait(30)
             took.append(arrived[-1] - began)
         run.stop()
