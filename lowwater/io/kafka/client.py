@@ -14,14 +14,15 @@ REQUEST_S = 15.0
 """How long a request to the brokers may take, where nothing can be done without its answer."""
 
 _OURS = {
-    "bootstrap.servers": "servers=",
-    "group.id": "group=",
-    "enable.auto.commit": "group= (offsets follow the commits of the run)",
-    "enable.auto.offset.store": "group= (offsets follow the commits of the run)",
-    "auto.offset.reset": "start=",
-    "enable.partition.eof": "end=",
-    "transactional.id": "run(state=...), which names the writer",
-    "enable.idempotence": "nothing: it is always on",
+    "bootstrap.servers": "servers= names the brokers",
+    "group.id": "group= names the consumer group",
+    "enable.auto.commit": "the offsets of group= follow the commits of the run",
+    "enable.auto.offset.store": "the offsets of group= follow the commits of the run",
+    "auto.offset.reset": "start= says where to begin",
+    "enable.partition.eof": "end= says where the input ends",
+    "isolation.level": "only what was committed is read",
+    "transactional.id": "run(state=...) names the writer",
+    "enable.idempotence": "it is always on",
 }
 _UNREACHABLE = frozenset(
     {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "LEADER_NOT_AVAILABLE"}
@@ -92,7 +93,7 @@ def checked_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
         if name in _OURS:
             raise InvalidArgument(
                 f"config= sets {name!r}, which lowwater sets itself",
-                hint=f"Leave it out, and use {_OURS[name]}",
+                hint=f"Leave it out: {_OURS[name]}",
             )
     return dict(config)
 
@@ -110,13 +111,18 @@ def told(what: str) -> Iterator[None]:
         what: What is done, as ``"the topic 'orders' could not be read"``.
 
     Raises:
-        DataError: The library raised.
+        DataError: The library raised, or the brokers did not answer in time.
     """
     kafka = client()
     try:
         yield
     except kafka.KafkaException as error:
         raise failure(what, error.args[0]) from error
+    except TimeoutError as error:
+        raise DataError(
+            f"{what}: the brokers did not answer",
+            hint="See that they can be reached and start again: with a state nothing is lost",
+        ) from error
 
 
 def failure(what: str, error: Any) -> DataError:

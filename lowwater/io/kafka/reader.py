@@ -232,8 +232,8 @@ class TopicReader:
         if offsets is None:
             begin = self._resolved(start, numbers)
         else:
-            for number in sorted(set(map(int, offsets)) - set(numbers)):
-                raise self._recreated(f"partition {number} is gone")
+            if gone := set(map(int, offsets)) - set(numbers):
+                raise self._recreated(f"partition {min(gone)} is gone")
             fresh = [number for number in numbers if str(number) not in offsets]
             begin = self._first(fresh) | {int(n): offset for n, offset in offsets.items()}
         self._until = self._ends(numbers)
@@ -351,8 +351,8 @@ class TopicReader:
             found = self._consumer.list_topics(self._topic, timeout=_GLANCE_S)
             numbers = set(found.topics[self._topic].partitions) - set(self._reached)
             low = self._first(numbers)
-        except self._kafka.KafkaException as error:
-            LOG.warning("no look for new partitions of %r: %s", self._topic, error)
+        except (self._kafka.KafkaException, TimeoutError) as error:
+            LOG.warning("no look for new partitions of %r: %r", self._topic, error)
             return
         if low:
             LOG.info("the topic %r has new partitions: %s", self._topic, sorted(low))

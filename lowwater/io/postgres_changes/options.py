@@ -12,7 +12,7 @@ import pyarrow as pa
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.postgres_changes.catalog import definition
 from lowwater.io.postgres_changes.client import client, connected, told
-from lowwater.io.postgres_changes.source import PostgresChanges
+from lowwater.io.postgres_changes.table_source import PostgresChanges
 
 Truncates: TypeAlias = Literal["error", "record"]
 """What becomes of a truncate: an error, or a record with the operation ``"t"``."""

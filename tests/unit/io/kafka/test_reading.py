@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.io.kafka.group import GroupOffsets
-from lowwater.io.kafka.source import KafkaSource
+from lowwater.io.kafka.topic_source import KafkaSource
 from lowwater.io.kafka.values import MessageColumns, MessageDecoder
 from tests.examples import examples
 from tests.unit.io.kafka.broker import Broker, Message
@@ -303,6 +303,7 @@ def test_brokers_that_cannot_be_reached_are_named(caplog: pytest.LogCaptureFixtu
         ({"tombstone": "gone"}, "tombstone="),
         ({"group": ""}, "consumer group"),
         ({"config": {"group.id": "x"}}, "group="),
+        ({"config": {"isolation.level": "read_uncommitted"}}, "only what was committed"),
         ({"config": ["x"]}, "mapping"),
         ({"key": "at", "timestamp": "at"}, "called 'at'"),
         ({"schema": {"n": "number"}}, "schema"),
@@ -577,3 +578,36 @@ def test_check_knows_partitions(watermark: Any, found: list[str]) -> None:
     assert len(findings) == len(found)
     for finding, text in zip(findings, found, strict=True):
         assert text in finding.what
+
+
+def _unanswered(*given: Any, **options: Any) -> Any:
+    raise TimeoutError
+
+
+def test_brokers_that_do_not_answer_are_named(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = model.topic()
+    monkeypatch.setattr("tests.unit.io.kafka.model.ModelAdmin.list_offsets", _unanswered)
+    with pytest.raises(lw.DataError, match="did not answer"):
+        lw.read_kafka(model.servers, topic, time="at", end="latest").collect()
+
+
+def test_a_look_for_partitions_that_is_not_answered_ends_nothing(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("lowwater.io.kafka.reader._LOOK_S", 0.0)
+    topic = model.topic()
+    batches = KafkaSource(
+        model.servers, topic, "json", MessageColumns(), "at", start="earliest"
+    ).batches(10, ())
+    next(batches)
+    model.add_partitions(topic, 2)
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "lowwater.io"):
+        patch.setattr("tests.unit.io.kafka.model.ModelAdmin.list_offsets", _unanswered)
+        for _ in range(3):
+            next(batches)
+    assert "no look for new partitions" in caplog.text
+    model.produce(topic, {1: [_json(at=1, n=7)]})
+    found = next(records for records in batches if records.length)
+    assert found.rows() == [{"at": 1, "n": 7}]

@@ -17,7 +17,7 @@ from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError, LowwaterError, StateError
 from lowwater.io.postgres_changes.options import changes_of
 from lowwater.io.postgres_changes.slot import create
-from lowwater.io.postgres_changes.source import PostgresChanges
+from lowwater.io.postgres_changes.table_source import PostgresChanges
 from lowwater.io.sinks import PostgresTable
 from tests.examples import is_campaign
 from tests.unit.engine.local.durable_runs import Stopped, stopping
