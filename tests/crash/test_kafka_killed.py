@@ -46,7 +46,8 @@ def test_each_result_is_there_once(broker: Broker, launcher: Launcher, tmp_path:
     assert len(wanted) > 100
     chance = random.Random(17)
     number = 0
-    while campaign.kills < KILLS or campaign.cuts < CUTS:
+    cuts = 0 if broker.relay is None else CUTS  # a broker that is given has no relay
+    while campaign.kills < KILLS or campaign.cuts < cuts:
         number += 1
         assert campaign.run(str(number), campaign.deaths(chance)) == wanted
     print(f"kafka: {campaign.kills} kills, {campaign.cuts} times all connections broke")
@@ -67,8 +68,9 @@ class _Campaign:
     def deaths(self, chance: random.Random) -> list[str]:
         """Draw how a run dies, again and again."""
         deaths = []
+        cuts = 3 if CUTS and self.broker.relay is not None else 0
         for _ in range(4):
-            match chance.choices(["alarm", "point", "cut"], [5, 3, 3 * (CUTS > 0)])[0]:
+            match chance.choices(["alarm", "point", "cut"], [5, 3, cuts])[0]:
                 case "alarm":
                     deaths.append(f"alarm:{int(chance.uniform(0.05, 0.9) * self.seconds * 1e6)}")
                 case "point":
