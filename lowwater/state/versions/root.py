@@ -7,7 +7,6 @@ is written under a temporary name and moved, which object stores cannot do.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,12 +14,11 @@ from pathlib import Path
 from typing import Any, Protocol, final
 from zlib import crc32
 
-from lowwater.errors import InvalidArgument, StateError, describe
+from lowwater.errors import InvalidArgument, StateError
+from lowwater.state.filesystems import filesystem_at, is_uri
 from lowwater.state.ownership import sync_directory
 from lowwater.state.versions.manifest import RESTART
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_HADOOP = re.compile(r"s3[an](?=:)")
 _CHUNK = 1 << 20
 _RETRY = "See that this machine reaches it and may write there; then the task can run again"
 
@@ -178,17 +176,11 @@ def root_at(place: str | Path, filesystem: Any = None) -> Root:
         InvalidArgument: Nothing here knows this kind of URI.
         StateError: The filesystem is out of reach.
     """
-    path = str(place)
-    if filesystem is None and (isinstance(place, Path) or not _SCHEME.match(path)):
-        return LocalRoot(Path(path).absolute())
-    from pyarrow.fs import LocalFileSystem
-
-    if filesystem is None:
-        with _told("the filesystem is out of reach", path, _RETRY):
-            filesystem, path = _resolved(_HADOOP.sub("s3", path, count=1))
-    if isinstance(filesystem, LocalFileSystem):
-        return LocalRoot(Path(path).absolute())
-    return ArrowRoot(filesystem, path)
+    if filesystem is None and (isinstance(place, Path) or not is_uri(place)):
+        return LocalRoot(Path(place).absolute())
+    with _told("the filesystem is out of reach", str(place), _RETRY):
+        filesystem, path = filesystem_at(str(place), filesystem)
+    return LocalRoot(Path(path).absolute()) if filesystem is None else ArrowRoot(filesystem, path)
 
 
 def link_or_copy(source: Path, target: Path) -> bool:
@@ -210,32 +202,6 @@ def checksum(path: Path) -> int:
         while chunk := file.read(_CHUNK):
             crc = crc32(chunk, crc)
     return crc
-
-
-def _resolved(uri: str) -> tuple[Any, str]:
-    import pyarrow as pa
-    from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
-
-    try:
-        return FileSystem.from_uri(uri)
-    except pa.ArrowInvalid as error:
-        if "Unrecognized filesystem type" not in str(error):
-            raise
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError:
-            raise InvalidArgument(
-                f"{describe('root', uri)}: Arrow does not know this filesystem",
-                hint="Install fsspec and its package for this filesystem, or pass filesystem=",
-            ) from error
-    try:
-        filesystem, path = url_to_fs(uri)
-    except (ValueError, ImportError) as error:
-        raise InvalidArgument(
-            f"{describe('root', uri)}: neither Arrow nor fsspec can open it: {error}",
-            hint="Install what it names, or pass filesystem=",
-        ) from error
-    return PyFileSystem(FSSpecHandler(filesystem)), path
 
 
 def _make(folder: Path) -> None:
