@@ -23,10 +23,11 @@ from lowwater.engine.records.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.window import spilled_format, spilling
+from lowwater.engine.window import spilling
 from lowwater.engine.window.inspect import InspectedWindows
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state import hashed_places
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
@@ -141,7 +142,7 @@ def stored(fates: list[str | None], *, spills: bool) -> Iterator[None]:
         mock.patch.multiple(Stored, create=True, fates=fates, spills=spills),
         mock.patch.object(_drive, "WindowOperator", Stored),
         mock.patch.object(spilling, "AT_ONCE", 2),
-        mock.patch.object(spilled_format, "_RANGE", 2),
+        mock.patch.object(hashed_places, "_RANGE", 2),
         mock.patch.object(spilling, "hash_keys", two_hashes),
         mock.patch.object(stored_keys, "hash_keys", two_hashes),
     ):

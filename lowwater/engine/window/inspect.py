@@ -25,8 +25,6 @@ from lowwater.engine.window.persistence import (
     read_facts,
 )
 from lowwater.engine.window.spilled_format import (
-    Places,
-    hashes_of,
     is_queued,
     places_of,
     read_parts,
@@ -36,6 +34,7 @@ from lowwater.engine.window.spilled_format import (
 from lowwater.engine.window.window_state import PLACE
 from lowwater.errors import StateError
 from lowwater.state.formats import damaged, decoding
+from lowwater.state.hashed_places import Places, hashes_of
 from lowwater.state.journal import GroupReader
 from lowwater.state.key_layout import StoredPlace, encode_int64, prefix_range
 from lowwater.state.row_codec import Layouts

@@ -18,13 +18,12 @@ is due.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import merge
 from itertools import islice, pairwise
 from struct import Struct
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,29 +33,29 @@ from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import Kinds, key_columns, key_values
 from lowwater.state.arrays import expand_ranges, run_starts
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.key_layout import StoredPlace, decode_int64, encode_int64, prefix_range
+from lowwater.state.hashed_places import (
+    Hashes,
+    Places,
+    decode_instant,
+    encode_hashes,
+    encode_instant,
+    hashes_of,
+)
+from lowwater.state.key_layout import decode_int64, encode_int64
 from lowwater.state.row_codec import Chunk, Layouts, PackedRows, joined, rows_as_bytes
-from lowwater.state.store import Batch, StateStore
+from lowwater.state.store import StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
-
-Hashes: TypeAlias = NDArray[np.uint64]
 
 WAITS = np.dtype([("due", "<i8"), ("timer", "<i8"), ("hold", "<i8")])
 """What the windows of a part wait for first: the watermark and the clock, and their hold.
 
 Where a part is in order of time, ``due`` is the end of its windows.
 """
-HASH_BYTES = 8
 PART_BYTES = 25
 OPEN, COMPLETE, QUEUED = range(3)
 """The phase of a part: of windows that are not complete, or are; or its windows may be either."""
-_AFTER = 16
-"""Where the hash begins in a name, from its end; the name of a key is its hash."""
-_HASH = np.dtype(">u8")
 _LENGTH = Struct("<I")
 _OF_KEY = np.dtype([("place", "<i8"), ("windows", "<i8")])
-_RANGE = 64
-"""So many entries of a range are deleted as a range: few ranges keep reads fast."""
 _WHAT = "a stored window"
 
 
@@ -91,14 +90,9 @@ class PartOf:
         return self.phase, self.end
 
 
-def hash_names(hashes: Hashes) -> list[bytes]:
-    """Return hashes as they are stored."""
-    return rows_as_bytes(hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES))
-
-
 def part_names(part: PartOf, hashes: Hashes, places: Int64Array) -> list[bytes]:
     """Return the names of parts: those of one time are near each other."""
-    encoded = hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES)
+    encoded = encode_hashes(hashes)
     phase = part.phase.astype(np.uint8).reshape(-1, 1)
     return rows_as_bytes(np.hstack([phase, encode_int64(part.end), encoded, encode_int64(places)]))
 
@@ -111,64 +105,6 @@ def is_queued(name: bytes) -> bool:
 def places_of(names: Sequence[bytes]) -> Int64Array:
     """Return the places of the keys of parts."""
     return decode_int64(joined(list(names), PART_BYTES)[:, -8:])
-
-
-def hashes_of(names: Sequence[bytes]) -> Hashes:
-    """Return the hashes in names of keys, of parts, or of entries of queues."""
-    if not names:
-        return np.zeros(0, dtype=np.uint64)
-    width = len(names[0])
-    at = max(0, width - _AFTER)
-    hashes = joined(list(names), width)[:, at : at + HASH_BYTES]
-    return np.ascontiguousarray(hashes).reshape(-1).view(_HASH).astype(np.uint64)
-
-
-@final
-class Places:
-    """Where values are in the store, by the key group that their hash says.
-
-    Args:
-        place: Where they are.
-        table: Their tag.
-    """
-
-    def __init__(self, place: StoredPlace, table: int) -> None:
-        self._count = np.uint64(place.count)
-        self.prefixes = [place.prefix(table, group) for group in place.groups]
-
-    def keys(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes]:
-        """Return the keys of the store for names that have these hashes."""
-        if len(self.prefixes) == 1:
-            (prefix,) = self.prefixes
-            return [prefix + name for name in names]
-        groups = (hashes % self._count).tolist()
-        return [self.prefixes[at] + name for at, name in zip(groups, names, strict=True)]
-
-    def put(
-        self, batch: Batch, names: Sequence[bytes], hashes: Hashes, values: Sequence[bytes]
-    ) -> None:
-        """Write values under names that have these hashes."""
-        batch.put(self.keys(names, hashes), values)
-
-    def delete(self, batch: Batch, names: Sequence[bytes], hashes: Hashes) -> None:
-        """Delete what is stored under names that have these hashes."""
-        batch.delete(self.keys(names, hashes))
-
-    def get(self, store: StateStore, names: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of names that have any, in the order of the store."""
-        keys = sorted(zip(self.keys(names, hashes_of(names)), names, strict=True))
-        values = store.get([key for key, _ in keys])
-        pairs = zip(keys, values, strict=True)
-        return {name: value for (_, name), value in pairs if value is not None}
-
-    def scans(
-        self, store: StateStore, low: bytes = b"", high: bytes | None = None
-    ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-        """Yield, for each key group, an iterator of (name, value), perhaps in a range of names."""
-        for prefix in self.prefixes:
-            stop = prefix_range(prefix)[1] if high is None else prefix + high
-            found = store.scan(prefix + low, stop)
-            yield ((key[len(prefix) :], value) for key, value in found)
 
 
 @final
@@ -209,12 +145,12 @@ class PartsByTime:
         if self.first > to:
             return
         phase, high = bytes([self._phase]), bytes([self._phase + 1])
-        low = phase + _bytes(min(self.taken, END_OF_TIME - 1) + 1)
-        beyond = high if to >= END_OF_TIME else phase + _bytes(to + 1)
+        low = phase + encode_instant(min(self.taken, END_OF_TIME - 1) + 1)
+        beyond = high if to >= END_OF_TIME else phase + encode_instant(to + 1)
         yield from _merged(list(self._places.scans(store, low, beyond)), most)
         firsts = [next(scan, None) for scan in self._places.scans(store, beyond, high)]
         self.first = min(
-            (_instant(one[0][1:]) for one in firsts if one is not None), default=END_OF_TIME
+            (decode_instant(one[0][1:]) for one in firsts if one is not None), default=END_OF_TIME
         )
 
 
@@ -275,70 +211,6 @@ class TimedParts:
         taken, self._read = self._read[:count], self._read[count:]
         self._times = self._times[count:]
         return taken
-
-
-@final
-class Queue:
-    """Parts by an instant, in the store.
-
-    Args:
-        place: Where they are stored.
-        table: Their tag.
-        ends: Whether the end of time is an instant like others; else it stands for never.
-    """
-
-    def __init__(self, place: StoredPlace, table: int, *, ends: bool = False) -> None:
-        self._places = Places(place, table)
-        self._ends = ends
-        self.first = END_OF_TIME
-        """No part that is not in memory comes before it."""
-
-    def upto(self, store: StateStore, to: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (instant, part) until then, in order: those too that are in memory by now."""
-        if self.first > to:
-            return
-        high = None if to >= END_OF_TIME else _bytes(to + 1)
-        for tail, _ in merge(*self._places.scans(store, b"", high)):
-            yield _instant(tail), tail[8:]
-
-    def after(self, store: StateStore, to: int) -> int:
-        """Return an instant after ``to`` that no part later than that comes before."""
-        if to >= END_OF_TIME:
-            return END_OF_TIME
-        firsts = [next(scan, None) for scan in self._places.scans(store, _bytes(to + 1))]
-        return min((_instant(one[0]) for one in firsts if one is not None), default=END_OF_TIME)
-
-    def change(self, batch: Batch, old: set[bytes], new: set[bytes], passed: int) -> None:
-        """Replace the entries that parts had by those that they have.
-
-        Args:
-            batch: The batch.
-            old: The entries.
-            new: Those to be.
-            passed: All entries until then are among the old ones.
-        """
-        gone, fresh = sorted(old - new), sorted(new - old)
-        bound = _bytes(min(passed, END_OF_TIME - 1) + 1)
-        until = bisect_left(gone, bound)
-        if until >= _RANGE:
-            gone = gone[until:]
-            for prefix in self._places.prefixes:
-                batch.delete_range(prefix, prefix + bound)
-        batch.delete(self._keys(gone))
-        batch.put(self._keys(fresh), [b""] * len(fresh))
-        if fresh:
-            self.first = min(self.first, _instant(fresh[0]))
-
-    def entries(self, names: Sequence[bytes], times: Int64Array) -> set[bytes]:
-        """Return the entries of parts with these instants."""
-        if not self._ends:
-            some = np.flatnonzero(times != END_OF_TIME)
-            names, times = [names[at] for at in some.tolist()], times[some]
-        encoded = rows_as_bytes(encode_int64(times))
-        return {time + name for time, name in zip(encoded, names, strict=True)}
-
-    def _keys(self, tails: list[bytes]) -> list[bytes]:
-        return self._places.keys(tails, hashes_of(tails))
 
 
 @final
@@ -470,17 +342,3 @@ def read_parts(values: Sequence[bytes], layouts: Layouts) -> list[ReadWindows]:
             pairs = list(zip(sides, counts.tolist(), strict=True))
             found.append(ReadWindows(chunk, np.repeat(at, counts), pairs))
         return found
-
-
-def some_of(found: Iterator[tuple[bytes, bytes]], most: int) -> Iterator[dict[bytes, bytes]]:
-    """Yield what there is, so many at once."""
-    while chunk := dict(islice(found, most)):
-        yield chunk
-
-
-def _bytes(value: int) -> bytes:
-    return encode_int64(np.array([value], dtype=np.int64)).tobytes()
-
-
-def _instant(tail: bytes) -> int:
-    return int.from_bytes(tail[:8]) - (1 << 63)

@@ -26,14 +26,9 @@ from lowwater.engine.window.spilled_format import (
     OPEN,
     QUEUED,
     WAITS,
-    Hashes,
     PartOf,
     PartsByTime,
-    Places,
-    Queue,
     TimedParts,
-    hash_names,
-    hashes_of,
     pack_parts,
     pack_values,
     part_names,
@@ -41,11 +36,19 @@ from lowwater.engine.window.spilled_format import (
     read_parts,
     read_values,
     read_waits,
-    some_of,
 )
 from lowwater.engine.window.window_state import WindowState
 from lowwater.state.arrays import NONE, among, distinct, mixed, run_starts, widened
 from lowwater.state.formats import damaged, decoding
+from lowwater.state.hashed_places import (
+    Hashes,
+    Places,
+    Queue,
+    distinct_hashes,
+    hash_names,
+    hashes_of,
+    some_of,
+)
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
 from lowwater.state.store import Batch, StateStore
@@ -243,7 +246,7 @@ class SpilledWindows:
             return
         known = np.flatnonzero(self._known)
         hashes = self._keys.hashes(known)
-        changed = _distinct(np.concatenate(self._changed))
+        changed = distinct_hashes(np.concatenate(self._changed))
         self._changed = []
         of_changed = among(hashes, changed)
         ids, hashes = known[of_changed], hashes[of_changed]
@@ -429,7 +432,7 @@ class SpilledWindows:
         names = list(values)
         hashes = hashes_of(names)
         of_part = self._keys_of(store, hashes, places_of(names), ids)
-        self._changed.append(_distinct(hashes))
+        self._changed.append(distinct_hashes(hashes))
         found: list[Int64Array] = []
         for part in read_parts(list(values.values()), state.codec.layouts):
             keys = of_part[part.part]
@@ -465,7 +468,7 @@ class SpilledWindows:
             ids = ids[among(self._keys.hashes(ids), hashes)] if ids.size else ids
         found = self._find(hashes, places, ids)
         if (unknown := found < 0).any():
-            read = self._read_keys(store, _distinct(hashes[unknown]))
+            read = self._read_keys(store, distinct_hashes(hashes[unknown]))
             found[unknown] = self._find(hashes[unknown], places[unknown], read)
         if (found < 0).any():
             raise damaged(_WHAT, "it is of no key")
@@ -495,7 +498,7 @@ class SpilledWindows:
         if not unknown.size:
             return
         if self._windows:
-            self._read_keys(store, _distinct(self._keys.hashes(unknown)))
+            self._read_keys(store, distinct_hashes(self._keys.hashes(unknown)))
         self._known[unknown] = True
 
     def _read_keys(self, store: StateStore, hashes: Hashes) -> Int64Array:
@@ -555,10 +558,6 @@ class SpilledWindows:
         assert int(self._away.sum()) <= self._windows
         assert 0 <= self._finished <= self._windows
         self._state._check_keys(self._away)
-
-
-def _distinct(hashes: Hashes) -> Hashes:
-    return distinct(hashes.view(np.int64)).view(np.uint64)
 
 
 def _replace(

@@ -1,0 +1,189 @@
+"""Values in the store that are found by the hash of a key, and queues of them by an instant.
+
+Names begin with what a user says, and end with the hash of a key, or with it and the place of the
+key among others of that hash. A value is in the key group that its hash says.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.state.arrays import distinct
+from lowwater.state.key_layout import StoredPlace, encode_int64, prefix_range
+from lowwater.state.row_codec import joined, rows_as_bytes
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, Int64Array
+
+Hashes: TypeAlias = NDArray[np.uint64]
+
+HASH_BYTES = 8
+_HASH = np.dtype(">u8")
+_PLACE_BYTES = 8
+_RANGE = 64
+"""So many entries of a range are deleted as a range: few ranges keep reads fast."""
+
+
+def encode_hashes(hashes: Hashes) -> NDArray[np.uint8]:
+    """Return hashes as they are stored, uint8, shape (n, 8)."""
+    return hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES)
+
+
+def hash_names(hashes: Hashes) -> list[bytes]:
+    """Return hashes as they are stored."""
+    return rows_as_bytes(encode_hashes(hashes))
+
+
+def hashes_of(names: Sequence[bytes]) -> Hashes:
+    """Return the hashes in names, or in entries of queues: of a hash alone, or of one and a place.
+
+    A name of a hash is 8 bytes, and its entry in a queue 16; others are longer.
+    """
+    if not names:
+        return np.zeros(0, dtype=np.uint64)
+    width = len(names[0])
+    after = HASH_BYTES if width <= 2 * HASH_BYTES else HASH_BYTES + _PLACE_BYTES
+    at = width - after
+    hashes = joined(list(names), width)[:, at : at + HASH_BYTES]
+    return np.ascontiguousarray(hashes).reshape(-1).view(_HASH).astype(np.uint64)
+
+
+def distinct_hashes(hashes: Hashes) -> Hashes:
+    """Return each hash once, in some order."""
+    return distinct(hashes.view(np.int64)).view(np.uint64)
+
+
+@final
+class Places:
+    """Where values are in the store, by the key group that their hash says.
+
+    Args:
+        place: Where they are.
+        table: Their tag.
+    """
+
+    def __init__(self, place: StoredPlace, table: int) -> None:
+        self._count = np.uint64(place.count)
+        self.prefixes = [place.prefix(table, group) for group in place.groups]
+
+    def keys(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes]:
+        """Return the keys of the store for names that have these hashes."""
+        if len(self.prefixes) == 1:
+            (prefix,) = self.prefixes
+            return [prefix + name for name in names]
+        groups = (hashes % self._count).tolist()
+        return [self.prefixes[at] + name for at, name in zip(groups, names, strict=True)]
+
+    def put(
+        self, batch: Batch, names: Sequence[bytes], hashes: Hashes, values: Sequence[bytes]
+    ) -> None:
+        """Write values under names that have these hashes."""
+        batch.put(self.keys(names, hashes), values)
+
+    def delete(self, batch: Batch, names: Sequence[bytes], hashes: Hashes) -> None:
+        """Delete what is stored under names that have these hashes."""
+        batch.delete(self.keys(names, hashes))
+
+    def get(self, store: StateStore, names: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of names that have any, in the order of the store."""
+        keys = sorted(zip(self.keys(names, hashes_of(names)), names, strict=True))
+        values = store.get([key for key, _ in keys])
+        pairs = zip(keys, values, strict=True)
+        return {name: value for (_, name), value in pairs if value is not None}
+
+    def scans(
+        self, store: StateStore, low: bytes = b"", high: bytes | None = None
+    ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+        """Yield, for each key group, an iterator of (name, value), perhaps in a range of names."""
+        for prefix in self.prefixes:
+            stop = prefix_range(prefix)[1] if high is None else prefix + high
+            found = store.scan(prefix + low, stop)
+            yield ((key[len(prefix) :], value) for key, value in found)
+
+
+@final
+class Queue:
+    """Names of values by an instant, in the store.
+
+    Args:
+        place: Where they are stored.
+        table: Their tag.
+        ends: Whether the end of time is an instant like others; else it stands for never.
+    """
+
+    def __init__(self, place: StoredPlace, table: int, *, ends: bool = False) -> None:
+        self._places = Places(place, table)
+        self._ends = ends
+        self.first = END_OF_TIME
+        """No name of what is not in memory comes before it."""
+
+    def upto(self, store: StateStore, to: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (instant, name) until then, in order: those too that are in memory by now."""
+        if self.first > to:
+            return
+        high = None if to >= END_OF_TIME else encode_instant(to + 1)
+        for tail, _ in merge(*self._places.scans(store, b"", high)):
+            yield decode_instant(tail), tail[8:]
+
+    def after(self, store: StateStore, to: int) -> int:
+        """Return an instant after ``to`` that no later name comes before."""
+        if to >= END_OF_TIME:
+            return END_OF_TIME
+        firsts = [next(scan, None) for scan in self._places.scans(store, encode_instant(to + 1))]
+        return min(
+            (decode_instant(one[0]) for one in firsts if one is not None), default=END_OF_TIME
+        )
+
+    def change(self, batch: Batch, old: set[bytes], new: set[bytes], passed: int) -> None:
+        """Replace the entries that names had by those that they have.
+
+        Args:
+            batch: The batch.
+            old: The entries.
+            new: Those to be.
+            passed: All entries until then are among the old ones.
+        """
+        gone, fresh = sorted(old - new), sorted(new - old)
+        bound = encode_instant(min(passed, END_OF_TIME - 1) + 1)
+        until = bisect_left(gone, bound)
+        if until >= _RANGE:
+            gone = gone[until:]
+            for prefix in self._places.prefixes:
+                batch.delete_range(prefix, prefix + bound)
+        batch.delete(self._keys(gone))
+        batch.put(self._keys(fresh), [b""] * len(fresh))
+        if fresh:
+            self.first = min(self.first, decode_instant(fresh[0]))
+
+    def entries(self, names: Sequence[bytes], times: Int64Array) -> set[bytes]:
+        """Return the entries of names with these instants."""
+        if not self._ends:
+            some = np.flatnonzero(times != END_OF_TIME)
+            names, times = [names[at] for at in some.tolist()], times[some]
+        encoded = rows_as_bytes(encode_int64(times))
+        return {time + name for time, name in zip(encoded, names, strict=True)}
+
+    def _keys(self, tails: list[bytes]) -> list[bytes]:
+        return self._places.keys(tails, hashes_of(tails))
+
+
+def some_of(found: Iterator[tuple[bytes, bytes]], most: int) -> Iterator[dict[bytes, bytes]]:
+    """Yield what there is, so many at once."""
+    while chunk := dict(islice(found, most)):
+        yield chunk
+
+
+def encode_instant(value: int) -> bytes:
+    """Return an instant as bytes that sort as instants do."""
+    return encode_int64(np.array([value], dtype=np.int64)).tobytes()
+
+
+def decode_instant(tail: bytes) -> int:
+    """Return the instant that bytes begin with."""
+    return int.from_bytes(tail[:8]) - (1 << 63)
