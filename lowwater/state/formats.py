@@ -17,7 +17,7 @@ FORMATS: Mapping[str, int] = MappingProxyType(
         "the run record": 7,
         "window state": 5,
         "process state": 2,
-        "join state": 2,
+        "join state": 3,
         "passed records": 1,
         "record ids": 2,
         "Spark cells": 4,

@@ -97,6 +97,11 @@ class Places:
         pairs = zip(keys, values, strict=True)
         return {name: value for (_, name), value in pairs if value is not None}
 
+    def clear(self, batch: Batch) -> None:
+        """Delete all."""
+        for prefix in self.prefixes:
+            batch.delete_range(*prefix_range(prefix))
+
     def scans(
         self, store: StateStore, low: bytes = b"", high: bytes | None = None
     ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
@@ -140,26 +145,31 @@ class Queue:
             (decode_instant(one[0]) for one in firsts if one is not None), default=END_OF_TIME
         )
 
-    def change(self, batch: Batch, old: set[bytes], new: set[bytes], passed: int) -> None:
+    def change(self, batch: Batch, old: set[bytes], new: set[bytes], passed: int | None) -> None:
         """Replace the entries that names had by those that they have.
 
         Args:
             batch: The batch.
             old: The entries.
             new: Those to be.
-            passed: All entries until then are among the old ones.
+            passed: All entries until then are among the old ones; ``None``: not known.
         """
         gone, fresh = sorted(old - new), sorted(new - old)
-        bound = encode_instant(min(passed, END_OF_TIME - 1) + 1)
-        until = bisect_left(gone, bound)
-        if until >= _RANGE:
-            gone = gone[until:]
-            for prefix in self._places.prefixes:
-                batch.delete_range(prefix, prefix + bound)
+        if passed is not None:
+            bound = encode_instant(min(passed, END_OF_TIME - 1) + 1)
+            until = bisect_left(gone, bound)
+            if until >= _RANGE:
+                gone = gone[until:]
+                for prefix in self._places.prefixes:
+                    batch.delete_range(prefix, prefix + bound)
         batch.delete(self._keys(gone))
         batch.put(self._keys(fresh), [b""] * len(fresh))
         if fresh:
             self.first = min(self.first, decode_instant(fresh[0]))
+
+    def clear(self, batch: Batch) -> None:
+        """Delete all entries."""
+        self._places.clear(batch)
 
     def entries(self, names: Sequence[bytes], times: Int64Array) -> set[bytes]:
         """Return the entries of names with these instants."""

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.errors import InternalError
-from lowwater.state.arrays import mixed
+from lowwater.state.arrays import mixed, object_bytes
 from lowwater.time import Int64Array
 
 _EMPTY = -1
 _DELETED = -2
 _SMALLEST = 64
+_FINDING = 64  # bytes of what finds a row: index, queues, journal
 
 
 @final
@@ -144,6 +145,17 @@ class Table:
     def live(self) -> Int64Array:
         """Return all live rows, rising. O(capacity): for housekeeping, not for steps."""
         return np.flatnonzero(self._alive[: self.top])
+
+    @property
+    def row_bytes(self) -> int:
+        """About how many bytes a row takes: its columns, room to grow, and what finds it."""
+        columns = sum(np.dtype(field.dtype).itemsize for field in self._fields)
+        objects = sum(
+            object_bytes(self.columns[field.name][: self.top])
+            for field in self._fields
+            if np.dtype(field.dtype).kind == "O"
+        )
+        return columns + columns // 2 + int(objects) + _FINDING
 
     def retype(self, name: str, dtype: DTypeLike, fill: Any) -> None:
         """Change a column's dtype; between numbers, rows that hold the old fill get the new one."""

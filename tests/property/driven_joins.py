@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, final
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
+from lowwater.engine.join import spilled_keys
+from lowwater.engine.join.inspect import verify_records
 from lowwater.engine.join.joining import LEFT, RIGHT, Side
-from lowwater.engine.join.keyed_operator import SideBundle
+from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
 from lowwater.engine.process.output import MAIN, ProcessOutput
+from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.steps import Bundle, key_values
+from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance, key_values
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing._oracle_joins import JoinElement
+from lowwater.time import END_OF_TIME
+from tests.property.stored_operator import two_hashes
 
 SIDES: Mapping[str, Side] = {"left": LEFT, "right": RIGHT, "facts": LEFT, "versions": RIGHT}
 
@@ -38,6 +45,20 @@ def bundle_of(elements: Sequence[JoinElement], *, arrow: bool, ordered: bool = F
     )
 
 
+Row: TypeAlias = tuple[Any, int, dict[str, Any], int]
+"""Key, time, columns and sign."""
+
+
+def rows_of(output: ProcessOutput) -> list[Row]:
+    """Return what an output emits, in its order."""
+    emitted = output.outputs.get(MAIN)
+    if emitted is None:
+        return []
+    signs = [1] * len(emitted) if emitted.signs is None else emitted.signs.tolist()
+    keys, times = key_values(emitted.keys), emitted.times.tolist()
+    return list(zip(keys, times, emitted.to_list(), signs, strict=True))
+
+
 @final
 class Driven:
     """An operator, perhaps with its state in a store.
@@ -45,49 +66,105 @@ class Driven:
     Args:
         make: Returns a new operator.
         groups: How many key groups its state is stored in; 0: it is not stored.
+        spills: Whether nothing stays in memory that can be done without, most of the time. An
+            operator that is never stored then gets the same steps, and must emit the same in the
+            same order.
     """
 
-    def __init__(self, make: Callable[[], Any], groups: int) -> None:
+    def __init__(self, make: Callable[[], Any], groups: int, *, spills: bool = False) -> None:
         self._make = make
         self._store = MemoryStore()
         self._groups = groups
+        self._spills = spills and groups > 0
+        self._starts = 0
         self.operator = self._made()
+        self._twin = make() if self._spills else None
         self.late: list[tuple[str, JoinElement]] = []
+        self.superseded = 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its state is in a store."""
+        return self._groups > 0
+
+    @property
+    def _place(self) -> StoredPlace:
+        return StoredPlace("join", 0, self._groups)
 
     def _made(self) -> Any:
         operator = self._make()
         if self._groups:
-            operator.keep_in_store(StoredPlace("join", 0, self._groups))
+            memory = 0 if self._spills and self._starts % 4 != 3 else None
+            operator.keep_in_store(self._place, memory)
+        self._starts += 1
         return operator
 
-    def restart(self) -> None:
-        """Save, and take the state up in another operator."""
+    def save(self) -> None:
+        """Save, and check what is stored."""
         batch = Batch()
         self.operator.save(batch)
         self._store.commit(batch)
+        verify_records(self._store, self._place)
+
+    def restart(self) -> None:
+        """Save, and take the state up in another operator."""
+        self.save()
         self.operator = self._made()
         assert self.operator.restore(self._store)
+
+    def step(self, step: Any) -> list[Row]:
+        """Make a step as a runner does; return what is emitted."""
+        operator, rows = self.operator, []
+        match step:
+            case SideBundle(bundle=bundle):
+                operator.load(self._store, bundle)
+            case Bundle():
+                operator.load(self._store, step)
+            case WatermarkAdvance() | SidesAdvance() | EndOfInput():
+                to = END_OF_TIME if isinstance(step, EndOfInput) else step.to
+                right = step.right if isinstance(step, SidesAdvance) else to
+                while (portion := operator.load_due(self._store, to, right)) is not None:
+                    rows += rows_of(operator.step(portion))
+        output = operator.step(step)
+        operator.load_holder(self._store)
+        self.superseded += output.superseded
+        self._last_late = output.late
+        rows += rows_of(output)
+        if self._twin is not None:
+            assert rows_of(self._twin.step(step)) == rows
+            assert self._twin.output_watermark == operator.output_watermark
+            operator._stored._spared = 0.0
+            if operator.is_over:
+                self.save()
+                assert not operator.spilled_rows or not any(map(len, operator.sides))
+        return rows
 
     def take(
         self, side: str, elements: Sequence[JoinElement], *, arrow: bool, ordered: bool = False
     ) -> Counter[Any]:
         """Take a bundle; return what it changes."""
         bundle = bundle_of(elements, arrow=arrow, ordered=ordered)
-        output = self.operator.step(SideBundle(SIDES[side], bundle))
-        if output.late is not None:
-            self.late += [(side, elements[at]) for at in output.late.element.tolist()]
-        return changes(output)
+        rows = self.step(SideBundle(SIDES[side], bundle))
+        if self._last_late is not None:
+            self.late += [(side, elements[at]) for at in self._last_late.element.tolist()]
+        return changes(rows)
 
 
-def changes(output: ProcessOutput) -> Counter[Any]:
-    """Return by how much an output changes each row."""
+def changes(rows: Sequence[Row]) -> Counter[Any]:
+    """Return by how much rows of output change each row of a join."""
     found: Counter[Any] = Counter()
-    emitted = output.outputs.get(MAIN)
-    if emitted is not None:
-        signs = [1] * len(emitted) if emitted.signs is None else emitted.signs.tolist()
-        rows = zip(
-            key_values(emitted.keys), emitted.times.tolist(), emitted.to_list(), signs, strict=True
-        )
-        for key, time, row, sign in rows:
-            found[key, time, row["value"], row.get("value_right")] += sign
+    for key, time, row, sign in rows:
+        found[key, time, row["value"], row.get("value_right")] += sign
     return Counter({row: count for row, count in found.items() if count})
+
+
+@contextmanager
+def colliding() -> Iterator[None]:
+    """Have all keys in two hashes, and what comes back in small portions."""
+    with (
+        mock.patch.object(spilled_keys, "AT_ONCE", 2),
+        mock.patch.object(spilled_keys, "_CHUNK", 1),
+        mock.patch.object(spilled_keys, "hash_keys", two_hashes),
+        mock.patch.object(stored_keys, "hash_keys", two_hashes),
+    ):
+        yield

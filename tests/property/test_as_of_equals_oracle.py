@@ -13,7 +13,7 @@ from lowwater.engine.records.steps import EndOfInput
 from lowwater.testing._join_scenarios import AsOfCase, as_of_cases, drive
 from lowwater.testing._oracle_joins import net
 from tests.examples import examples
-from tests.property.driven_joins import Driven, changes
+from tests.property.driven_joins import Driven, changes, colliding
 
 
 def is_ordered(case: AsOfCase) -> bool:
@@ -39,18 +39,32 @@ cases = as_of_cases(late_versions=["correct"]) | as_of_cases(late_versions=["ign
 
 
 @given(cases, st.integers(0, 3), st.frozensets(st.integers(0, 12)), st.booleans())
-@examples(10)
+@examples(7)
 def test_the_join_with_a_history_equals_the_oracle(
     case: AsOfCase, groups: int, restarts: frozenset[int], arrow: bool
 ) -> None:
-    oracle, driven = case.oracle(), Driven(lambda: operator_of(case), groups)
+    check_join(case, Driven(lambda: operator_of(case), groups), restarts, arrow=arrow)
+
+
+@given(cases, st.integers(1, 3), st.frozensets(st.integers(0, 12)), st.booleans())
+@examples(7)
+def test_the_join_with_a_history_equals_the_oracle_whatever_leaves_memory(
+    case: AsOfCase, groups: int, restarts: frozenset[int], arrow: bool
+) -> None:
+    with colliding():
+        driven = Driven(lambda: operator_of(case), groups, spills=True)
+        check_join(case, driven, restarts, arrow=arrow)
+
+
+def check_join(case: AsOfCase, driven: Driven, restarts: frozenset[int], *, arrow: bool) -> None:
+    oracle = case.oracle()
     ordered = is_ordered(case)
     for at, step in enumerate(case.schedule):
-        if groups and at in restarts:
+        if driven.is_stored and at in restarts:
             driven.restart()
         wanted = net(drive(oracle, step))
         if step[0] == "watermark":
-            assert changes(driven.operator.step(SidesAdvance(*step[1:]))) == wanted, at
+            assert changes(driven.step(SidesAdvance(*step[1:]))) == wanted, at
         else:
             mine = ordered and step[0] == "versions"
             assert driven.take(*step, arrow=arrow, ordered=mine) == wanted, at
@@ -63,6 +77,6 @@ def test_the_join_with_a_history_equals_the_oracle(
         assert operator.retracts == oracle.signed_output
         operator._check()
     wanted = net(oracle.end())
-    assert changes(driven.operator.step(EndOfInput())) == wanted
+    assert changes(driven.step(EndOfInput())) == wanted
     assert driven.late == oracle.late
     assert driven.operator.state_rows == 0

@@ -12,7 +12,7 @@ from lowwater.engine.records.steps import EndOfInput, WatermarkAdvance
 from lowwater.testing._join_scenarios import JoinCase, drive, join_cases
 from lowwater.testing._oracle_joins import net
 from tests.examples import examples
-from tests.property.driven_joins import Driven, changes
+from tests.property.driven_joins import Driven, changes, colliding
 
 
 def operator_of(case: JoinCase) -> JoinOperator:
@@ -25,17 +25,31 @@ def operator_of(case: JoinCase) -> JoinOperator:
 
 
 @given(join_cases(), st.integers(0, 3), st.frozensets(st.integers(0, 12)), st.booleans())
-@examples(10)
+@examples(7)
 def test_the_join_equals_the_oracle(
     case: JoinCase, groups: int, restarts: frozenset[int], arrow: bool
 ) -> None:
-    oracle, driven = case.oracle(), Driven(lambda: operator_of(case), groups)
+    check_join(case, Driven(lambda: operator_of(case), groups), restarts, arrow=arrow)
+
+
+@given(join_cases(), st.integers(1, 3), st.frozensets(st.integers(0, 12)), st.booleans())
+@examples(7)
+def test_the_join_equals_the_oracle_whatever_leaves_memory(
+    case: JoinCase, groups: int, restarts: frozenset[int], arrow: bool
+) -> None:
+    with colliding():
+        driven = Driven(lambda: operator_of(case), groups, spills=True)
+        check_join(case, driven, restarts, arrow=arrow)
+
+
+def check_join(case: JoinCase, driven: Driven, restarts: frozenset[int], *, arrow: bool) -> None:
+    oracle = case.oracle()
     for at, step in enumerate(case.schedule):
-        if groups and at in restarts:
+        if driven.is_stored and at in restarts:
             driven.restart()
         wanted = net(drive(oracle, step))
         if step[0] == "watermark":
-            assert changes(driven.operator.step(WatermarkAdvance(step[1]))) == wanted, at
+            assert changes(driven.step(WatermarkAdvance(step[1]))) == wanted, at
         else:
             assert driven.take(*step, arrow=arrow) == wanted, at
         operator = driven.operator
@@ -49,6 +63,6 @@ def test_the_join_equals_the_oracle(
         hold = operator.hold()
         assert (hold is None) == (operator._held()[0] == oracle.watermark)
     wanted = net(oracle.end())
-    assert changes(driven.operator.step(EndOfInput())) == wanted
+    assert changes(driven.step(EndOfInput())) == wanted
     assert driven.late == oracle.late
     assert driven.operator.state_rows == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,11 +14,10 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.join.tables import DELETED, GroupOperator, Upserting, UpsertOperator
-from lowwater.engine.process.output import MAIN, ProcessOutput
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance, key_values
+from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.time import START_OF_TIME
-from tests.property.driven_joins import Driven
+from tests.property.driven_joins import Driven, Row, colliding
 
 LEAST = -50
 
@@ -91,17 +91,10 @@ def upserts_of(given: list[Upsert]) -> Bundle:
     )
 
 
-def net(output: ProcessOutput, *columns: str) -> Counter[Any]:
-    """Return by how much an output changes each row: key, time, columns."""
-    emitted = output.outputs.get(MAIN)
-    if emitted is None:
-        return Counter()
-    assert emitted.signs is not None
+def net(rows: Sequence[Row], *columns: str) -> Counter[Any]:
+    """Return by how much rows of output change each row: key, time, columns."""
     found: Counter[Any] = Counter()
-    keys = key_values(emitted.keys)
-    for key, time, row, sign in zip(
-        keys, emitted.times.tolist(), emitted.to_list(), emitted.signs.tolist(), strict=True
-    ):
+    for key, time, row, sign in rows:
         found[key, time, *(row[name] for name in columns)] += sign
     return Counter({row: count for row, count in found.items() if count})
 
@@ -127,30 +120,41 @@ rules = st.builds(
 
 @given(rules, turns, st.integers(1, 4))
 def test_upserts_equal_a_model(rules: Upserting, turns: list[Any], groups: int) -> None:
-    driven = Driven(lambda: UpsertOperator(rules, {}, watermark=LEAST), groups)
+    made = Driven(lambda: UpsertOperator(rules, {}, watermark=LEAST), groups)
+    check_upserts(rules, turns, made)
+
+
+@given(rules, turns, st.integers(1, 4))
+def test_upserts_equal_a_model_whatever_leaves_memory(
+    rules: Upserting, turns: list[Any], groups: int
+) -> None:
+    with colliding():
+        made = Driven(lambda: UpsertOperator(rules, {}, watermark=LEAST), groups, spills=True)
+        check_upserts(rules, turns, made)
+
+
+def check_upserts(rules: Upserting, turns: list[Any], driven: Driven) -> None:
     model = TableModel(rules)
-    superseded = 0
     sums: Counter[Any] = Counter()
     for turn in turns:
         if turn == "restart":
             driven.restart()
             continue
         if isinstance(turn, int):
-            output = driven.operator.step(WatermarkAdvance(turn))
+            rows = driven.step(WatermarkAdvance(turn))
             wanted = model.advance(turn)
         else:
-            output = driven.operator.step(upserts_of(turn))
+            rows = driven.step(upserts_of(turn))
             wanted = model.take(turn)
-        superseded += output.superseded
-        found = net(output, "order", "value")
+        found = net(rows, "order", "value")
         assert found == wanted
         sums.update(found)
         assert {*sums.values()} <= {0, 1}
         assert driven.operator.state_rows == len(model.rows)
         assert driven.operator.output_watermark == model.watermark
         driven.operator._check()
-    assert superseded == model.superseded
-    assert net(driven.operator.step(EndOfInput()), "order", "value") == Counter()
+    assert driven.superseded == model.superseded
+    assert net(driven.step(EndOfInput()), "order", "value") == Counter()
     assert driven.operator.state_rows == 0
 
 
@@ -231,18 +235,27 @@ AGGREGATES = {
 
 @given(group_turns(), st.integers(1, 4))
 def test_groups_equal_a_model(turns: list[Any], groups: int) -> None:
-    driven = Driven(lambda: GroupOperator(AGGREGATES), groups)
+    check_groups(turns, Driven(lambda: GroupOperator(AGGREGATES), groups))
+
+
+@given(group_turns(), st.integers(1, 4))
+def test_groups_equal_a_model_whatever_leaves_memory(turns: list[Any], groups: int) -> None:
+    with colliding():
+        check_groups(turns, Driven(lambda: GroupOperator(AGGREGATES), groups, spills=True))
+
+
+def check_groups(turns: list[Any], driven: Driven) -> None:
     model = GroupModel()
     sums: Counter[Any] = Counter()
     for turn in turns:
         if turn == "restart":
             driven.restart()
             continue
-        found = net(driven.operator.step(changes_of(turn)), *AGGREGATES)
+        found = net(driven.step(changes_of(turn)), *AGGREGATES)
         assert found == model.take(turn)
         sums.update(found)
         assert {*sums.values()} <= {0, 1}
         assert driven.operator.state_rows == len(model.groups)
         driven.operator._check()
-    assert net(driven.operator.step(EndOfInput()), *AGGREGATES) == Counter()
+    assert net(driven.step(EndOfInput()), *AGGREGATES) == Counter()
     assert driven.operator.state_rows == 0

@@ -27,6 +27,7 @@ from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
     Int64Array,
+    saturating_add,
     saturating_add_array,
 )
 from lowwater.watermark import Hold
@@ -51,6 +52,7 @@ class AsOfOperator(TwoSided):
     """
 
     pairs_at_left = True
+    link = "met"
 
     def __init__(
         self,
@@ -81,9 +83,14 @@ class AsOfOperator(TwoSided):
         """Return ``None``: a fact that waits is not below the watermark (J-8)."""
         return None
 
-    def keep_in_store(self, place: StoredPlace) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step."""
-        self._keep(place, (self.as_of.keep_us + 1, None))
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
+
+        Args:
+            place: Where the state is stored.
+            memory: About how many bytes it may take in memory; ``None``: any number.
+        """
+        self._keep(place, (self.as_of.keep_us + 1, None), memory)
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -95,10 +102,27 @@ class AsOfOperator(TwoSided):
         if facts is None:
             return False
         self.versions_watermark = facts[VERSIONS_WATERMARK]
-        for side in self.sides:
-            rows = side.rebuild()
-            if side is self.sides[LEFT]:
-                self._releases.push(side.table["start"][rows], rows)
+        return True
+
+    def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        table = self.sides[side].table
+        times, never = table["start"][rows], np.full(len(rows), END_OF_TIME)
+        gone = saturating_add_array(times, saturating_add(self.as_of.keep_us, 1))
+        if side == LEFT:
+            waiting = table["met"][rows] == _WAITS
+            joins = np.where(waiting, saturating_add_array(times, 1), never)
+            return np.where(waiting, never, gone), joins, never
+        # The first version of a key only goes when the next one is as old.
+        order = np.lexsort((table["born"][rows], times, table["key"][rows]))
+        gone[order[run_starts(table["key"][rows][order])]] = END_OF_TIME
+        return gone, never, never
+
+    def readmitted(self, side: int, rows: Int64Array) -> None:
+        if side == LEFT:
+            self._releases.push(self.sides[side].table["start"][rows], rows)
+
+    @property
+    def _emits_at_end(self) -> bool:
         return True
 
     def _facts(self) -> dict[str, int]:
@@ -163,6 +187,8 @@ class AsOfOperator(TwoSided):
         order = np.lexsort((times, keys))
         starts = run_starts(keys[order])
         first, last = order[starts], order[np.append(starts[1:], True)]
+        arrival = np.argsort(np.minimum.reduceat(order, np.flatnonzero(starts)))
+        first, last = first[arrival], last[arrival]  # by arrival, whatever the ids of keys
         # Up to the version that follows the last of them; that one's facts are its own.
         end = self.sides[1].segments.next_start(keys[last], times[last])
         rows, _ = facts.find(keys[first], times[first], end)

@@ -8,11 +8,13 @@ import numpy as np
 
 from lowwater.engine.join import persistence as stored
 from lowwater.engine.join.persistence import FACTS, FORMAT
+from lowwater.engine.join.spilled_format import StoredParts, read_part_keys, read_records
 from lowwater.engine.records.stored_keys import read_keys
 from lowwater.errors import StateError
 from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode
 from lowwater.state.formats import check_format, damaged, decoding
+from lowwater.state.hashed_places import Places, some_of
 from lowwater.state.journal import GroupReader
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
@@ -20,6 +22,7 @@ from lowwater.state.side_columns import read_side
 from lowwater.state.store import StateStore
 from lowwater.time import Int64Array
 
+_AT_ONCE = 1 << 12
 _WHAT = "the stored state of a join or table"
 
 TABLES = {
@@ -30,6 +33,10 @@ TABLES = {
     stored.FIRST_ROWS + 1: "records that are gone",
     stored.FIRST_ROWS + 2: "records of the right side",
     stored.FIRST_ROWS + 3: "records of the right side that are gone",
+    stored.SPILLED: "keys whose records are not in memory",
+    stored.DUES: "when those are due",
+    stored.RIGHT_DUES: "when the right side makes those due",
+    stored.HOLDS: "what those hold",
 }
 
 
@@ -58,6 +65,37 @@ def verify_records(store: StateStore, place: StoredPlace) -> None:
         ]
         if not np.array_equal(np.unique(np.concatenate(used)), ids):
             raise damaged(_WHAT, "records and keys do not go together")
+        _verify_spilled(store, place, record["spilled"], record["sides"])
+
+
+def _verify_spilled(
+    store: StateStore, place: StoredPlace, record: dict[str, Any], sides: list[dict[str, Any]]
+) -> None:
+    """Read all keys whose records are not in memory, and see that it fits."""
+    layouts = Layouts()
+    layouts.expect(record["layouts"])
+    of_sides = []
+    for side in sides:
+        of_sides.append(Layouts())
+        of_sides[-1].expect(side["layouts"])
+    kinds = [(kind, dtype) for kind, dtype in record["kinds"]]
+    count, rows = 0, [0] * len(sides)
+    for found in Places(place, stored.SPILLED).scans(store):
+        for values in some_of(found, _AT_ONCE):
+            parts = StoredParts.read(list(values.values()), len(sides))
+            _, first = read_part_keys(parts.keys, layouts, kinds)
+            for number, stored_rows in enumerate(parts.sides):
+                records, begin = read_records(stored_rows, of_sides[number])
+                for each in records:
+                    for data, many in each.sides:
+                        if data:
+                            read_side(data, many)
+                    if (each.chunk.records["key"] >= np.diff(first)[each.part]).any():
+                        raise damaged(_WHAT, "a record is of no key")
+                rows[number] += int(begin[-1])
+            count += len(values)
+    if [count, *rows] != [record["parts"], *record["rows"]]:
+        raise damaged(_WHAT, f"{count} of {record['parts']} keys are there")
 
 
 def _read_side(

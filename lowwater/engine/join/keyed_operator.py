@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lowwater.engine.join.joining import LEFT, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.persistence import StoredSides
+from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
@@ -33,6 +34,7 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Int64Array, format_instant
 
 _GARBAGE = 1 << 16
+_FEW_KEYS = 1 << 10
 
 
 @final
@@ -69,7 +71,11 @@ KeyedInput: TypeAlias = (
 
 
 class KeyedOperator(ABC):
-    """An operator that keeps records by key. All of its state is in memory.
+    """An operator that keeps records by key.
+
+    With a limit of memory, records of keys that were not touched for long leave it for the store.
+    Before a step, the runner then loads what the step is about: :meth:`load` before a bundle,
+    :meth:`load_due` before an advance; and :meth:`load_holder` after each.
 
     Args:
         sides: The records it keeps, of each of its inputs.
@@ -80,8 +86,9 @@ class KeyedOperator(ABC):
     """
 
     is_advancing = False
-    is_over = False
     next_deadline = END_OF_TIME
+    link: str | None = None
+    """The column of the left side that refers to rows of the right one, if there is any."""
 
     def __init__(
         self,
@@ -103,7 +110,17 @@ class KeyedOperator(ABC):
     @property
     def open_windows(self) -> int:
         """How many records there are."""
-        return sum(map(len, self.sides))
+        return sum(map(len, self.sides)) + self.spilled_rows
+
+    @property
+    def spilled_rows(self) -> int:
+        """How many of them are in the store alone."""
+        return 0 if self._stored is None else sum(self._stored.spilled.rows)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the records take more memory than they may, and some can be spared."""
+        return self._stored is not None and self._stored.is_over
 
     @property
     def state_rows(self) -> int:
@@ -149,7 +166,8 @@ class KeyedOperator(ABC):
         """Add what changed since the last save to a batch of a store. O(changed)."""
         if self._stored is None:
             raise InternalError("keep_in_store was not called")
-        self._stored.write(batch, self.keys, self._facts())
+        if self._stored.write(batch, self.keys, self._facts()):
+            self._forget_keys(_FEW_KEYS)
 
     def _facts(self) -> dict[str, int]:
         """Return what is stored beside the records."""
@@ -159,8 +177,73 @@ class KeyedOperator(ABC):
             "output watermark": self.output_watermark,
         }
 
-    def _keep(self, place: StoredPlace, dues: Sequence[int | None]) -> None:
-        self._stored = StoredSides(self.sides, dues, place, frozenset(self._facts()))
+    @abstractmethod
+    def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return what all rows of some keys wait for: (watermark, the right side's, hold).
+
+        At the watermarks, int64, rows come out or go; :data:`END_OF_TIME` for never before the end.
+        """
+
+    @abstractmethod
+    def readmitted(self, side: int, rows: Int64Array) -> None:
+        """Queue rows that were restored or loaded, by arrival, for all that they wait for."""
+
+    def load(self, store: StateStore, bundle: Bundle) -> None:
+        """Load from the store what a bundle may touch; before the bundle's own step."""
+        if self._spilled and len(bundle):
+            _, keys = self._encode(bundle)
+            self._spilled.load_touched(store, keys)
+
+    def load_due(self, store: StateStore, to: int, right: int) -> SidesAdvance | None:
+        """Load from the store a portion of what watermarks make due.
+
+        Args:
+            store: The store.
+            to: The lower watermark of both sides.
+            right: That of the right side.
+
+        Returns:
+            ``None`` if all is loaded, for the step to there; or a step to be made before, which
+            deals with what is loaded.
+        """
+        spilled = self._spilled
+        if not spilled:
+            return None
+        if to == END_OF_TIME and not self._emits_at_end:
+            spilled.drop()
+            return None
+        for queue, mark in ((spilled.right_dues, right), (spilled.dues, to)):
+            bound = spilled.load_due(store, queue, mark)
+            if bound is not None:
+                is_right = queue is spilled.right_dues
+                return SidesAdvance(
+                    self.watermark if is_right else bound, bound if is_right else right
+                )
+        return None
+
+    def load_holder(self, store: StateStore) -> None:
+        """Load from the store what holds the output watermark, if it is there; after a step."""
+        while (spilled := self._spilled) and spilled.holds.first < (low := self._lowest_hold()):
+            spilled.load_holder(store, low)
+
+    def _lowest_hold(self) -> int:
+        """Return the lowest time that what is in memory holds; the watermark if nothing does."""
+        return self.watermark
+
+    @property
+    def _spilled(self) -> SpilledKeys | None:
+        """What is in the store alone, if there is any."""
+        return None if self._stored is None or not self._stored.spilled else self._stored.spilled
+
+    @property
+    @abstractmethod
+    def _emits_at_end(self) -> bool:
+        """Whether rows may come out as the input ends."""
+
+    def _keep(self, place: StoredPlace, dues: Sequence[int | None], memory: int | None) -> None:
+        names = frozenset(self._facts())
+        ends = self._emits_at_end
+        self._stored = StoredSides(self, dues, place, names, ends=ends, memory=memory)
 
     def _restored(self, store: StateStore) -> dict[str, int] | None:
         """Load the records; return what was stored beside them, ``None`` if nothing was.
@@ -176,13 +259,24 @@ class KeyedOperator(ABC):
         self.keys = self._stored.keys.keys
         self.watermark, self.clock = facts["watermark"], facts["clock"]
         self.output_watermark = facts["output watermark"]
+        for number, side in enumerate(self.sides):
+            self.readmitted(number, side.rebuild())
+        self._stored.load_rest(store)
         return facts
+
+    def encode_keys(self, columns: tuple[Column, ...]) -> tuple[KeyDictionary, Int64Array]:
+        """Return the dictionary of keys, and the id of each."""
+        if self.keys is None:
+            self.keys = KeyDictionary(len(columns))
+        return self.keys, self.keys.encode(columns)
 
     def _encode(self, bundle: Bundle) -> tuple[KeyDictionary, Int64Array]:
         """Return the keys, and the id of each element's."""
-        if self.keys is None:
-            self.keys = KeyDictionary(len(bundle.keys))
-        return self.keys, self.keys.encode(bundle.keys)
+        dictionary, keys = self.encode_keys(bundle.keys)
+        if self._stored is not None:
+            self._stored.keys.use(dictionary)
+            self._stored.touched(keys)
+        return dictionary, keys
 
     def _finish(
         self,
@@ -205,20 +299,22 @@ class KeyedOperator(ABC):
             return NOTHING
         return ProcessOutput({} if emitted is None else {MAIN: emitted}, late)
 
-    def _forget_keys(self) -> None:
+    def _forget_keys(self, garbage: int = _GARBAGE) -> None:
         """Recycle the ids of keys without records, once most have none. Amortised."""
-        if self.keys is None or len(self.keys) <= 2 * self.state_rows + _GARBAGE:
+        if self.keys is None or len(self.keys) <= 2 * sum(map(len, self.sides)) + garbage:
             return
         every = np.arange(self.keys.capacity)
         kept = np.logical_or.reduce([side.has_rows(every) for side in self.sides])
         if self._stored is not None:
-            self._stored.keys.forget(kept)
+            self._stored.forget(kept)
         self.keys.retain(kept)
 
     def _check(self) -> None:
         """Assert what must hold between the records. O(records)."""
         for side in self.sides:
             side._check()
+        if self._stored is not None:
+            self._stored._check()
 
 
 def unknown_record(bundle: Bundle, places: Int64Array, where: str) -> DataError:

@@ -122,11 +122,11 @@ class KeyedRecords:
         self.touch(rows)
 
     def count(self, rows: Int64Array, column: str, by: int) -> Int64Array:
-        """Add to a column, once for each time a row is given; return the distinct rows."""
+        """Add to a column, once for each time a row is given; return the rows, by arrival."""
         own, place = self._scratch.unique(rows, self.table.capacity)
         self.table[column][own] += by * np.bincount(place, minlength=len(own))
         self.touch(own)
-        return own
+        return own[np.argsort(self.table["born"][own])]
 
     def is_row(self, times: Int64Array, rows: Int64Array) -> NDArray[np.bool_]:
         """Return which entries of a queue still stand for a row."""
@@ -150,13 +150,7 @@ class KeyedRecords:
     def release_removed(self) -> None:
         """Free the rows of removed records, of which nothing is to be read any more."""
         for rows in self._gone:
-            keys = self.table["key"][rows]
-            self.touch(rows)
-            self.aggregation.release(rows)
-            self.table.release(rows)
-            self._count_keys(keys, -1)
-            if self.journal is not None:
-                self.left.append(keys)
+            self._release(rows)
         self._gone = []
 
     def bags(self) -> Mapping[str, Bag]:
@@ -189,12 +183,22 @@ class KeyedRecords:
         self.left = []
         return left
 
+    def rows_of(self, keys: Int64Array) -> Int64Array:
+        """Return how many rows each key has here."""
+        count = np.zeros(len(keys), dtype=np.int64)
+        known = keys < len(self._key_rows)
+        count[known] = self._key_rows[keys[known]]
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the records take, about."""
+        bags = sum(bag.nbytes for bag in self.bags().values())
+        return len(self.table) * self.table.row_bytes + self._key_rows.nbytes + bags
+
     def has_rows(self, keys: Int64Array) -> NDArray[np.bool_]:
         """Return which keys have rows here."""
-        held = np.zeros(len(keys), dtype=np.bool_)
-        known = keys < len(self._key_rows)
-        held[known] = self._key_rows[keys[known]] > 0
-        return held
+        return self.rows_of(keys) > 0
 
     def touch(self, rows: Int64Array) -> None:
         """Note that rows, distinct ones, changed."""
@@ -207,14 +211,37 @@ class KeyedRecords:
             if len(queue) > 2 * len(self.table) + _STALE:
                 queue.retain(self.is_row)
 
+    def evict(self, rows: Int64Array) -> None:
+        """Release rows that have been written down, with all other rows of their keys."""
+        if rows.size:
+            self.segments.remove(rows)
+            self._release(rows)
+
+    def readmit(self, rows: Int64Array) -> None:
+        """Have rows found again that were evicted and have been filled since, by arrival."""
+        self._find_again(rows)
+        self.touch(rows)
+
     def rebuild(self) -> Int64Array:
         """Rebuild what is not stored: how rows are found; return the rows, by arrival."""
         rows = self.table.live()
         rows = rows[np.argsort(self.table["born"][rows], kind="stable")]
+        self._find_again(rows)
+        return rows
+
+    def _find_again(self, rows: Int64Array) -> None:
         self.segments.insert(rows)
         self.by_time.push(self.table["start"][rows], rows)
         self._count_keys(self.table["key"][rows], 1)
-        return rows
+
+    def _release(self, rows: Int64Array) -> None:
+        keys = self.table["key"][rows]
+        self.touch(rows)
+        self.aggregation.release(rows)
+        self.table.release(rows)
+        self._count_keys(keys, -1)
+        if self.journal is not None:
+            self.left.append(keys)
 
     def _count_keys(self, keys: Int64Array, by: int) -> None:
         need = int(keys.max(initial=-1)) + 1

@@ -26,6 +26,7 @@ from lowwater.time import (
     START_OF_TIME,
     Int64Array,
     format_instant,
+    saturating_add,
     saturating_add_array,
 )
 from lowwater.watermark import Hold
@@ -89,11 +90,16 @@ class JoinOperator(TwoSided):
         what = f"a {which} record of {format_instant(at)} without a partner"
         return Hold(at, f"key {shown!r}, {what}")
 
-    def keep_in_store(self, place: StoredPlace) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step."""
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
+
+        Args:
+            place: Where the state is stored.
+            memory: About how many bytes it may take in memory; ``None``: any number.
+        """
         joining = self.joining
-        dues = [joining.horizon_us(side) + joining.lateness_us + 1 for side in (LEFT, RIGHT)]
-        self._keep(place, dues if joining.holds else (None, None))
+        dues = [self._gone_after(side) for side in (LEFT, RIGHT)]
+        self._keep(place, dues if joining.holds else (None, None), memory)
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -101,13 +107,45 @@ class JoinOperator(TwoSided):
         Raises:
             StateError: What is stored is damaged, or of another layout.
         """
-        if self._restored(store) is None:
-            return False
-        for side, waiting, dues in zip(self.sides, self._waiting, self._dues, strict=True):
-            rows = side.rebuild()
-            waiting.push(side.table["start"][rows], rows)
-            dues.push(side.table["start"][rows], rows)
-        return True
+        return self._restored(store) is not None
+
+    def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        which = RIGHT if side else LEFT
+        joining, times = self.joining, self.sides[side].table["start"][rows]
+        never = np.full(len(rows), END_OF_TIME)
+        due = saturating_add_array(times, self._gone_after(which))
+        if joining.is_alone(which) and joining.unmatched == "on_time":
+            on_time = saturating_add_array(times, joining.horizon_us(which) + 1)
+            due = np.where(on_time > self.watermark, np.minimum(due, on_time), due)
+        hold = never
+        if self._counted[side] and joining.holds:
+            hold = np.where(self._is_waiting(which, times, rows), times, never)
+        return due, never, hold
+
+    def readmitted(self, side: int, rows: Int64Array) -> None:
+        times = self.sides[side].table["start"][rows]
+        if self._counted[side] and self.joining.holds:
+            self._waiting[side].push(times, rows)
+        if self._counted[side] and self.joining.unmatched == "on_time":
+            self._dues[side].push(times, rows)
+
+    def load_holder(self, store: StateStore) -> None:
+        super().load_holder(store)
+        self.output_watermark = max(self.output_watermark, self._lowest_hold())
+
+    def _lowest_hold(self) -> int:
+        return self._held()[0]
+
+    @property
+    def _emits_at_end(self) -> bool:
+        joining = self.joining
+        alone = joining.is_alone(LEFT) or joining.is_alone(RIGHT)
+        return alone and joining.unmatched != "early"
+
+    def _gone_after(self, side: Side) -> int:
+        """How long after its time a row is gone, in microseconds of the watermark."""
+        joining = self.joining
+        return saturating_add(saturating_add(joining.horizon_us(side), joining.lateness_us), 1)
 
     def _insert(
         self, side: Side, bundle: Bundle, keys: Int64Array, hashes: Int64Array | None
@@ -194,19 +232,50 @@ class JoinOperator(TwoSided):
         self.watermark = to
         joining = self.joining
         released: list[Int64Array] = []
+        alone: list[tuple[Side, Int64Array]] = []
         for side in (LEFT, RIGHT):
             own = self.sides[side]
             horizon = joining.horizon_us(side)
             if joining.is_alone(side) and joining.unmatched == "on_time":
                 due = own.take_due(self._dues[side], before(to, horizon))
-                self._settle(side, due)
+                unmet = due[(own.table["matches"][due] == 0) & ~own.table["shown"][due]]
+                own.table["shown"][unmet] = True
+                own.touch(unmet)
+                alone.append((side, unmet))
             rows = own.take_due(own.by_time, before(to, joining.lateness_us + horizon))
             if joining.is_alone(side) and joining.unmatched == "final":
-                self._emit_alone(side, rows[own.table["matches"][rows] == 0], 1)
+                unmet = rows[own.table["matches"][rows] == 0]
+                alone.append((side, unmet))
             released.append(rows)
+        self._emit_in_turn(alone)
         for one, rows in zip(self.sides, released, strict=True):
             one.remove(rows)
         return self._done(None)
+
+    def _emit_in_turn(self, alone: list[tuple[Side, Int64Array]]) -> None:
+        """Emit rows of both sides by themselves, by when they are due: as if each came alone.
+
+        So it makes no difference to the order whether a watermark advances at once or in portions.
+
+        Args:
+            alone: (The side, its rows by time and arrival.)
+        """
+        if not alone:
+            return
+        due = [
+            saturating_add_array(
+                self.sides[side].table["start"][rows], self.joining.horizon_us(side)
+            )
+            for side, rows in alone
+        ]
+        order = np.argsort(np.concatenate(due), kind="stable")
+        left, right = (
+            np.concatenate([rows if at == side else np.full(len(rows), -1) for at, rows in alone])[
+                order
+            ]
+            for side in (LEFT, RIGHT)
+        )
+        self._pairs.add(left, right, 1)
 
     def _emit(self, side: Side, own: Int64Array, other: Int64Array, sign: int) -> None:
         left, right = (own, other) if side == LEFT else (other, own)
@@ -218,11 +287,17 @@ class JoinOperator(TwoSided):
     def _done(self, late: LateBatch | None) -> ProcessOutput:
         """Return what was emitted, and advance the output watermark."""
         output = self._emitted(late, self._waiting, self._dues)
-        self.output_watermark = max(self.output_watermark, self._held()[0])
+        held = self._lowest_hold()
+        if self._spilled:  # until load_holder has had it loaded
+            held = min(held, self._spilled.holds.first)
+        self.output_watermark = max(self.output_watermark, held)
         return output
 
     def _held(self) -> tuple[int, Side | None]:
-        """Return the lowest time that is held, and the side that holds it, if one does."""
+        """Return the lowest time that is held, and the side that holds it, if one does.
+
+        What is in the store alone is known by :meth:`load_holder`.
+        """
         low = self.watermark
         owner: Side | None = None
         for side in (LEFT, RIGHT):

@@ -25,7 +25,13 @@ from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    Int64Array,
+    saturating_add,
+    saturating_add_array,
+)
 from lowwater.watermark import Hold
 
 DELETED = HIDDEN + "deleted"
@@ -84,9 +90,14 @@ class UpsertOperator(KeyedOperator):
         """Return ``None``: the watermark passes through (T-2)."""
         return None
 
-    def keep_in_store(self, place: StoredPlace) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step."""
-        self._keep(place, (None,))
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
+
+        Args:
+            place: Where the state is stored.
+            memory: About how many bytes it may take in memory; ``None``: any number.
+        """
+        self._keep(place, (None,), memory)
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -94,11 +105,23 @@ class UpsertOperator(KeyedOperator):
         Raises:
             StateError: What is stored is damaged, or of another layout.
         """
-        if self._restored(store) is None:
-            return False
-        rows = self._rows.rebuild()
+        return self._restored(store) is not None
+
+    def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        table, rules = self._rows.table, self.rules
+        times, never = table["start"][rows], np.full(len(rows), END_OF_TIME)
+        deleted = saturating_add_array(times, saturating_add(rules.keep_deleted_us, 1))
+        living = never
+        if rules.ttl_us is not None:
+            living = saturating_add_array(times, saturating_add(rules.ttl_us, 1))
+        return np.where(table["deleted"][rows], deleted, living), never, never
+
+    def readmitted(self, side: int, rows: Int64Array) -> None:
         self._enqueue(rows, self._rows.table["deleted"][rows])
-        return True
+
+    @property
+    def _emits_at_end(self) -> bool:
+        return False
 
     def _enqueue(self, rows: Int64Array, deleted: NDArray[np.bool_]) -> None:
         times = self._rows.table["start"][rows]
@@ -222,9 +245,14 @@ class GroupOperator(KeyedOperator):
         """Return ``None``: the watermark passes through (T-2)."""
         return None
 
-    def keep_in_store(self, place: StoredPlace) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step."""
-        self._keep(place, (None,))
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
+
+        Args:
+            place: Where the state is stored.
+            memory: About how many bytes it may take in memory; ``None``: any number.
+        """
+        self._keep(place, (None,), memory)
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -236,8 +264,18 @@ class GroupOperator(KeyedOperator):
         if facts is None:
             return False
         self._arrivals = facts["arrivals"]
-        self._groups.rebuild()
         return True
+
+    def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        never = np.full(len(rows), END_OF_TIME)
+        return never, never, never
+
+    def readmitted(self, side: int, rows: Int64Array) -> None:
+        """Groups wait for nothing."""
+
+    @property
+    def _emits_at_end(self) -> bool:
+        return False
 
     def _facts(self) -> dict[str, int]:
         return {**super()._facts(), "arrivals": self._arrivals}

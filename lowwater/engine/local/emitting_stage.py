@@ -12,7 +12,7 @@ from lowwater.engine.graph.graph import Computed, Grouped, Joined, Passed, Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.as_of import AsOfOperator
 from lowwater.engine.join.joining import AsOf, Joining
-from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
+from lowwater.engine.join.keyed_operator import KeyedOperator, SideBundle, SidesAdvance
 from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import TwoSided
@@ -76,10 +76,14 @@ class EmittingRun:
         self._unread: dict[str, list[Emitted]] = {}
         self._recorder: StageRecorder | None = None
         self._pairs: PairRecorder | None = None
+        self._store: StateStore | None = None
 
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
-        """Track changes for :meth:`save`; a memory limit applies to windowed stages only."""
-        self.operator.keep_in_store(place)
+        """Track changes for :meth:`save`; a memory limit applies to joins and tables only."""
+        if isinstance(self.operator, KeyedOperator):
+            self.operator.keep_in_store(place, memory)
+        else:
+            self.operator.keep_in_store(place)
         self._duplicates.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
@@ -97,7 +101,8 @@ class EmittingRun:
         self._duplicates.save(batch, self.operator.watermark)
 
     def resume(self, store: StateStore, *, fresh: bool) -> None:
-        """Restore stored state unless the run is ``fresh``."""
+        """Restore stored state unless the run is ``fresh``; use the store from now on."""
+        self._store = store
         self._duplicates.restore(store)
         if not fresh:
             self.operator.restore(store)
@@ -120,6 +125,8 @@ class EmittingRun:
             kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
             bundle, step = self._given(incoming, kept)
             born = _births(operator, step)
+            if self._store is not None and isinstance(operator, KeyedOperator):
+                operator.load(self._store, bundle)
             output = operator.step(step)
             if self._recorder is not None:
                 self._record(incoming, kept, output.late, step, born)
@@ -129,9 +136,19 @@ class EmittingRun:
                 metrics.count_late(output.late)
                 yield Outcome(late=late, stage=self.number)
             yield from self._emitted(output)
+        self._find_holder()
 
     def advance(self, to: int) -> Iterator[Outcome]:
-        """Advance the watermark."""
+        """Advance the watermark; in portions, if much is due that is not in memory."""
+        operator = self.operator
+        if self._store is not None and isinstance(operator, KeyedOperator):
+            right = self.right_watermark if self.minds_right else to
+            while (portion := operator.load_due(self._store, to, right)) is not None:
+                yield from self._step(portion)
+        yield from self._advance(to)
+        self._find_holder()
+
+    def _advance(self, to: int) -> Iterator[Outcome]:
         if self.minds_right:
             yield from self._step(SidesAdvance(to, self.right_watermark))
         elif to > self.operator.watermark:
@@ -141,6 +158,11 @@ class EmittingRun:
     def forget(self, watermark: int) -> None:
         """Drop record ids that the watermark has passed."""
         self._duplicates.forget(watermark)
+
+    def _find_holder(self) -> None:
+        """Have what holds the output watermark in memory, so that it is told exactly."""
+        if self._store is not None and isinstance(self.operator, KeyedOperator):
+            self.operator.load_holder(self._store)
 
     def _given(self, incoming: StageBundle, kept: Int64Array | None) -> tuple[Bundle, Any]:
         """Return a bundle with the columns that the operator reads, and the operator's step for it.

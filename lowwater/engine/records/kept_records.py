@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.state.arrays import object_array
@@ -36,6 +37,8 @@ class KeptRecords:
         self._table = table
         self._types: dict[str, pa.DataType | None] = dict(types)
         self._changed: Callable[[Int64Array], None] | None = None
+        # What columns of Python values held before, if anything else.
+        self._former: dict[str, pa.DataType | None] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,6 +116,31 @@ class KeptRecords:
             if dtype is not None:
                 self._add(name, np.dtype(dtype), type_from_bytes(kind))
 
+    def former_kinds(self) -> list[tuple[str, bytes | None]]:
+        """Return what :meth:`expect_former` needs to know."""
+        return [(name, type_to_bytes(kind)) for name, kind in self._former.items()]
+
+    def expect_former(self, kinds: Iterable[Sequence[Any]]) -> None:
+        """Know what columns that hold Python values have held before.
+
+        Raises:
+            StateError: A type cannot be read.
+        """
+        self._former.update((name, type_from_bytes(kind)) for name, kind in kinds)
+
+    def convert(self, rows: Int64Array, records: NDArray[np.void]) -> None:
+        """Make Python values of those that were packed before their columns held such.
+
+        Args:
+            rows: The rows; all else of them has been filled.
+            records: What was packed of each, a structured array.
+        """
+        for name, kind in self._former.items():
+            if _VALUE + name in (records.dtype.names or ()):
+                packed = np.ascontiguousarray(records[_VALUE + name])
+                values = Column(packed, ~self._table[_NULL + name][rows], kind)
+                self._table[_VALUE + name][rows] = object_array(values.to_list(exact=True))
+
     def _add(self, name: str, dtype: np.dtype[Any], kind: pa.DataType | None) -> None:
         self._types[name] = kind
         self._table.add_field(Field(_VALUE + name, dtype, _FILLS[dtype.kind]))
@@ -143,6 +171,7 @@ class KeptRecords:
         values = Column(table[_VALUE + name][rows], ~table[_NULL + name][rows], kind)
         plain = object_array(values.to_list(exact=True))
         table.retype(_VALUE + name, object, None)
+        self._former[name] = kind
         table[_VALUE + name][rows] = plain
         self._types[name] = None
         if self._changed is not None:

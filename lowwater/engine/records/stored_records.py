@@ -35,7 +35,7 @@ class Kept(Protocol):
 class StoredRecords:
     """Writes the rows that changed, and reads them all.
 
-    ``journal`` is to be told which rows change.
+    ``journal`` is to be told which rows change; ``codec`` packs rows.
 
     Args:
         table: The rows.
@@ -61,9 +61,9 @@ class StoredRecords:
         self._table = table
         self._kept = kept
         self._expires = due is not None
-        self._codec = RowCodec(table, bags=bags)
+        self.codec = RowCodec(table, bags=bags)
         kept.note_changes(self._touch)
-        self.journal = Journal(self._codec, place, tag, groups=groups, due=due)
+        self.journal = Journal(self.codec, place, tag, groups=groups, due=due)
 
     def _touch(self, rows: Int64Array) -> None:
         self.journal.touch(rows)
@@ -79,7 +79,7 @@ class StoredRecords:
             "live": len(self._table),
             "expires": self._expires,
             "columns": self._kept.kinds(),
-            "layouts": self._codec.layouts.known,
+            "layouts": self.codec.layouts.known,
         }
 
     def load(
@@ -96,7 +96,7 @@ class StoredRecords:
         Raises:
             StateError: What is stored is damaged.
         """
-        table, codec = self._table, self._codec
+        table, codec = self._table, self.codec
         self._kept.expect(record["columns"])
         codec.layouts.expect(record["layouts"])
         for pieces in self.journal.load(store, record["rows"], watermark):

@@ -15,7 +15,7 @@ from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
-from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time, widened
+from lowwater.state.arrays import Scratch, distinct, sort_by_key_and_time, widened
 from lowwater.state.journal import Journal
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.segments import Segments
@@ -24,7 +24,6 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.triggers._machine import Machine
 
 _GARBAGE = 1 << 16
-_FINDING = 64  # index, queues, journal
 _WINDOW = ("key", "start", "end")
 PLACE = "derived:place"
 """A stored column: the place of a window's key in the order of first-seen keys."""
@@ -133,10 +132,10 @@ class WindowState:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that live rows and their keys take, about."""
-        rows = len(self.table) * _row_bytes(self.table)
+        rows = len(self.table) * self.table.row_bytes
         rows += sum(bag.nbytes for bag in self.aggregation.bags().values())
         if self.shown is not None:
-            rows += len(self.shown) * _row_bytes(self.shown.table)
+            rows += len(self.shown) * self.shown.table.row_bytes
             rows += sum(bag.nbytes for bag in self.shown.bags.values())
         return rows + self.key_bytes
 
@@ -380,17 +379,6 @@ class WindowState:
             room = max(need, 2 * len(self._key_rows))
             self._key_rows = widened(self._key_rows, room)
             self._key_place = widened(self._key_place, room)
-
-
-def _row_bytes(table: Table) -> int:
-    """Return the bytes of a row: its columns, room to grow, and what finds it."""
-    columns = sum(np.dtype(field.dtype).itemsize for field in table.fields)
-    objects = sum(
-        object_bytes(table[field.name][: table.top])
-        for field in table.fields
-        if np.dtype(field.dtype).kind == "O"
-    )
-    return columns + columns // 2 + int(objects) + _FINDING
 
 
 def _varies(column: Int64Array) -> bool:
