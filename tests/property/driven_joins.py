@@ -19,7 +19,7 @@ from lowwater.engine.process.output import MAIN, ProcessOutput
 from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance, key_values
-from lowwater.state.key_layout import StoredPlace
+from lowwater.state.key_layout import StoredPlace, stage_range
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing._oracle_joins import JoinElement
@@ -69,14 +69,18 @@ class Driven:
         spills: Whether nothing stays in memory that can be done without, most of the time. An
             operator that is never stored then gets the same steps, and must emit the same in the
             same order.
+        memory: About how many bytes stay in memory then.
     """
 
-    def __init__(self, make: Callable[[], Any], groups: int, *, spills: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[], Any], groups: int, *, spills: bool = False, memory: int = 0
+    ) -> None:
         self._make = make
         self._store = MemoryStore()
         self._groups = groups
         self._spills = spills and groups > 0
         self._starts = 0
+        self._memory = memory
         self.operator = self._made()
         self._twin = make() if self._spills else None
         self.late: list[tuple[str, JoinElement]] = []
@@ -94,7 +98,7 @@ class Driven:
     def _made(self) -> Any:
         operator = self._make()
         if self._groups:
-            memory = 0 if self._spills and self._starts % 4 != 3 else None
+            memory = self._memory if self._spills and self._starts % 4 != 3 else None
             operator.keep_in_store(self._place, memory)
         self._starts += 1
         return operator
@@ -111,6 +115,10 @@ class Driven:
         self.save()
         self.operator = self._made()
         assert self.operator.restore(self._store)
+
+    def stored_rows(self) -> int:
+        """Return how many rows of the store are its own."""
+        return sum(1 for _ in self._store.scan(*stage_range("join")))
 
     def step(self, step: Any) -> list[Row]:
         """Make a step as a runner does; return what is emitted."""
@@ -133,10 +141,11 @@ class Driven:
         if self._twin is not None:
             assert rows_of(self._twin.step(step)) == rows
             assert self._twin.output_watermark == operator.output_watermark
+            assert self._twin.state_rows == operator.state_rows
             operator._stored._spared = 0.0
             if operator.is_over:
                 self.save()
-                assert not operator.spilled_rows or not any(map(len, operator.sides))
+                assert self._memory or not any(map(len, operator.sides))
         return rows
 
     def take(

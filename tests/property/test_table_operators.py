@@ -158,6 +158,17 @@ def check_upserts(rules: Upserting, turns: list[Any], driven: Driven) -> None:
     assert driven.operator.state_rows == 0
 
 
+def test_a_row_that_was_a_deleted_one_lives() -> None:
+    operator = UpsertOperator(Upserting("order", keep_deleted_us=5), {}, watermark=LEAST)
+    operator.step(upserts_of([Upsert("a", 10, 0, True, 1)]))
+    operator.step(upserts_of([Upsert("a", 40, 1, False, 1)]))
+    operator.step(upserts_of([Upsert("b", 10, 0, False, 2)]))  # in the row that was a's
+    operator.step(WatermarkAdvance(30))
+    assert operator.state_rows == 2
+    (emitted,) = operator.step(upserts_of([Upsert("b", 12, 1, True, 2)])).outputs.values()
+    assert emitted.times.tolist() == [10]
+
+
 Change: TypeAlias = tuple[str | None, int, int, int]
 """Key, time, value and sign; null is a key like others."""
 

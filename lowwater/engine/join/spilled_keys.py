@@ -27,7 +27,7 @@ from lowwater.engine.records.stored_keys import (
     key_values,
     kinds_of,
 )
-from lowwater.state.arrays import NONE, distinct, run_starts, widened
+from lowwater.state.arrays import NONE, among, distinct, run_starts, widened
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.hashed_places import (
     Hashes,
@@ -245,7 +245,10 @@ class SpilledKeys:
             rows = rows[(keys < len(leaves)) & leaves[np.minimum(keys, len(leaves) - 1)]]
             self.rows[number] += len(rows)
             side.evict(rows)
-        self._known[ids] = False
+        # Those without records too: what is added to them must meet what is stored of their hash.
+        known = np.flatnonzero(self._known)
+        hashes = self._keys.hashes(known)
+        self._known[known[among(hashes, self._keys.hashes(ids))]] = False
 
     # -- coming back ---------------------------------------------------------------------------
 

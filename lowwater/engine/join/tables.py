@@ -196,6 +196,8 @@ class UpsertOperator(KeyedOperator):
         ttl = self.rules.ttl_us
         over = rows.take_due(self._deleted, before(to, self.rules.keep_deleted_us))
         expired = NONE if ttl is None else rows.take_due(self._living, before(to, ttl))
+        # An entry may be of a record whose row, since freed, now holds another one of that time.
+        over, expired = over[table["deleted"][over]], expired[~table["deleted"][expired]]
         rows.remove(over)
         rows.remove(expired)
         return self._finish(self._emitted(expired, NONE), None, ((self._living,), (self._deleted,)))
