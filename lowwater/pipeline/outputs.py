@@ -101,20 +101,18 @@ class Writing:
                 between bundles. It bounds how long a pane waits before it is written, and how much
                 work is repeated after a crash. An output with 131,072 waiting panes is delivered
                 at once.
-            memory_limit: The memory that aggregated windows may use, such as ``"512MB"``; at least
-                16 MiB. Needs ``state``: the least recently touched windows move to the state
-                directory, and are loaded again when elements fall into them or they are due. The
-                limit does not cover the state of processes, bundles, panes being delivered, and
-                Python itself. Keys that have windows, and windows that wait for the clock, stay in
-                memory. Stages share the limit equally. It may change from run to run. ``None``: all
-                windows stay in memory.
+            memory_limit: The memory that windows, joins and tables may use, such as ``"512MB"``; at
+                least 16 MiB. Needs ``state``: the least recently touched windows, and keys of joins
+                and tables, move to the state directory, and are loaded again when they are touched
+                or due. The limit does not cover the state of processes, bundles, output being
+                delivered, and Python itself. Stages share the limit equally. It may change from run
+                to run. ``None``: all state stays in memory.
             **options: See :class:`RunOptions`; with ``state``, ``bundle_size`` must not change.
 
         Raises:
             InvalidArgument: With ``state``, a source cannot be read again, such as an in-memory
-                one; ``memory_limit`` is given without a state or without windows that are
-                aggregated; or windows cannot leave memory because of a custom trigger, or because
-                ``timestamps`` is not ``"end"``.
+                one; or ``memory_limit`` is given without a state, or where only processes have
+                any.
             StateError: The state directory is damaged, in use, or belongs to another pipeline; or a
                 sink holds the output of another run.
             SystemExit: SIGTERM arrived, and the program does not handle it itself. What was read is
@@ -325,14 +323,14 @@ def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutp
 
 
 def _check_bounded(outputs: Sequence[Writing]) -> None:
-    """Raise if nothing would heed a memory limit: processes and joins stay in memory."""
+    """Raise if nothing would heed a memory limit: processes stay in memory."""
     stages = Graph.of(dict.fromkeys(output._stage for output in outputs)).stages
-    if not any(stage.fires for stage in stages):
+    if not any(stage.spills for stage in stages):
         raise InvalidArgument(
-            "memory_limit= bounds windows that are aggregated, and there are none: the state of "
-            "processes and joins stays in memory",
+            "memory_limit= bounds windows that are aggregated, joins and tables, and there are "
+            "none: the state of processes stays in memory",
             where="run(memory_limit=)",
-            hint="Leave it out; clear cells that are not needed, or join within less time",
+            hint="Leave it out, and clear cells that are not needed",
         )
 
 

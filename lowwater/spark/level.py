@@ -62,7 +62,7 @@ class LevelOptions:
         on_error: How invalid records are handled.
         keep_records: Whether late elements leave the pipeline too, with their records.
         carries_clock: Whether records carry the clock, which then stands still without records.
-        memory: About how many bytes the windows of a stage in a key group may take; ``None``: any
+        memory: About how many bytes the state of a stage in a key group may take; ``None``: any
             number.
     """
 

@@ -61,9 +61,9 @@ class SparkOptions:
             records: ``drain`` and ``timers="clock"`` are refused. A checkpoint belongs to one
             operator.
         outputs: ``"panes"``, or ``"all"`` to include late records and dead letters as rows.
-        memory_limit: The memory that aggregated windows may use in all key groups together, such
-            as ``"4GB"``; at least 16 MiB. Windows beyond it are left in the store, and loaded when
-            they are needed. Stages and key groups share it equally; it is kept between
+        memory_limit: The memory that windows, joins and tables may use in all key groups together,
+            such as ``"4GB"``; at least 16 MiB. What is beyond it is left in the store, and loaded
+            when it is needed. Stages and key groups share it equally; it is kept between
             micro-batches, not within one. Needs a store (``"rocksdb"`` or ``"auto"``), and has no
             effect on state that is inline. It may change from start to start. ``None``: about 8 MiB
             for each stage and key group in a store, and no limit otherwise.

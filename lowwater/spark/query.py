@@ -235,19 +235,19 @@ def _require_columns(stage: Stage, types: ColumnTypes) -> None:
 
 
 def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int | None:
-    """Return how many bytes a windowed stage in a key group may take."""
+    """Return how many bytes windows, a join or a table in a key group may take."""
     rows = MemoryBudget.of(options.memory_limit).rows
     if rows is None:
         return HOT_BYTES if isinstance(backend, (RocksBackend, GrowingBackend)) else None
-    windowed = [stage for stage in graph.stages if stage.fires]
-    if not windowed:
+    spilling = [stage for stage in graph.stages if stage.spills]
+    if not spilling:
         raise InvalidArgument(
-            "memory_limit= bounds windows that are aggregated, and there are none: the state of "
-            "processes and joins stays in memory",
+            "memory_limit= bounds windows that are aggregated, joins and tables, and there are "
+            "none: the state of processes stays in memory",
             where="to_spark(memory_limit=)",
-            hint="Leave it out; clear cells that are not needed, or join within less time",
+            hint="Leave it out, and clear cells that are not needed",
         )
-    return max(1, rows // (len(windowed) * options.key_groups))
+    return max(1, rows // (len(spilling) * options.key_groups))
 
 
 def _is_streaming(graph: Graph, sources: Sequence[_Source]) -> bool:

@@ -19,6 +19,7 @@ from typing import final
 
 import lowwater as lw
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.join import spilled_keys
 from lowwater.engine.local import durable
 from lowwater.engine.local import memory_budget as _memory_budget
 from lowwater.engine.window import spilling as _cold
@@ -58,6 +59,7 @@ def instructions() -> Instructions:
     limit = None
     if "cold" in sys.argv[3:]:
         _memory_budget._LEAST, _cold.AT_ONCE, limit = 0, 20, 4096
+        spilled_keys.AT_ONCE = 5
     kind, _, rest = how.partition(":")
     if kind == "point":
         name, _, count = rest.rpartition(":")

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.join import spilled_keys
+from lowwater.engine.join import keyed_operator, spilled_keys
 from lowwater.engine.join.inspect import verify_records
 from lowwater.engine.join.joining import LEFT, RIGHT, Side
 from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
@@ -169,10 +169,11 @@ def changes(rows: Sequence[Row]) -> Counter[Any]:
 
 @contextmanager
 def colliding() -> Iterator[None]:
-    """Have all keys in two hashes, and what comes back in small portions."""
+    """Have all keys in two hashes, forgotten soon, and what comes back in small portions."""
     with (
         mock.patch.object(spilled_keys, "AT_ONCE", 2),
         mock.patch.object(spilled_keys, "_CHUNK", 1),
+        mock.patch.object(keyed_operator, "_FEW_KEYS", 0),
         mock.patch.object(spilled_keys, "hash_keys", two_hashes),
         mock.patch.object(stored_keys, "hash_keys", two_hashes),
     ):

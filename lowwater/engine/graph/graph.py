@@ -287,6 +287,18 @@ class Stage:
         return isinstance(self.work, (Windowed, WindowJoined))
 
     @property
+    def spills(self) -> bool:
+        """Whether its state obeys a limit of memory: windows, joins and tables do."""
+        work = self.work
+        match work:
+            case Windowed() | WindowJoined() | Joined() | Upserted() | Grouped():
+                return True
+            case Computed() | Passed():
+                return False
+            case _:
+                assert_never(work)
+
+    @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
         work = self.work
