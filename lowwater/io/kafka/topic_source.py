@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
+from lowwater.io.foretold import foretold_batches
 from lowwater.io.kafka.bounds import Bound
 from lowwater.io.kafka.group import commit_offsets
-from lowwater.io.kafka.reader import Part, TopicReader
+from lowwater.io.kafka.reader import MessagePart, Offsets, TopicReader
 from lowwater.io.kafka.values import MessageColumns, MessageDecoder, ValueFormat
 from lowwater.state.formats import damaged, decoding
 
@@ -29,11 +28,9 @@ class KafkaSource:
     """The messages of a topic.
 
     A position is ``{"at": offsets, "next": offsets, "id": the topic's id, "types": column types}``:
-    where the next batch begins, and where it ends if that is fixed. What a fetch returns depends
-    on what has been produced by then, so a batch whose end is not fixed is preceded by an empty
-    batch whose position fixes it: after any position the next batch is always the same. Within a
-    batch, records come by partition and offset; of messages with several rows, each partition has
-    a row in turn.
+    where the next batch begins, and where it ends if that is fixed
+    (:mod:`lowwater.io.foretold`). Within a batch, records come by partition and offset; of
+    messages with several rows, each partition has a row in turn.
 
     Args:
         servers: The brokers.
@@ -105,10 +102,9 @@ class KafkaSource:
     def _batches(self, position: Position | None, size: int) -> Iterator[tuple[Records, Position]]:
         known: Position = {"at": None, "next": None, "id": None, "types": None}
         known.update(position or {})
-        ahead: Mapping[str, int] = known["next"] or {}
         reader = TopicReader(
             self.servers, self.topic, self.config, self.group,
-            known["at"], ahead, known["id"], self.start, self.end,
+            known["at"], known["next"] or {}, known["id"], self.start, self.end,
         )  # fmt: skip
         types: dict[str, pa.DataType] = {} if known["types"] is None else _types_of(known["types"])
         decoder = MessageDecoder(
@@ -116,56 +112,54 @@ class KafkaSource:
         )
         self._live.append(reader)
         try:
-            yield from self._read(reader, decoder, ahead, size)
+            yield from foretold_batches(_TopicParts(reader, decoder, size), known["next"])
         finally:
             self._live.remove(reader)
             self._taken.clear()
             self._taken.update(reader.close())
 
-    def _read(
-        self, reader: TopicReader, decoder: MessageDecoder, ahead: Mapping[str, int], size: int
-    ) -> Iterator[tuple[Records, Position]]:
-        """Yield the records from where the reader stands."""
-        parts: deque[Part] = deque()
-        at, patience, heard = reader.at, 0.0, False
 
-        def position() -> Position:
-            return {
-                "at": at,
-                "next": parts[0].end if parts else dict(ahead) or None,
-                "id": reader.topic_id,
-                "types": _encoded(decoder.types),
-            }
+@final
+class _TopicParts:
+    """The parts of a topic that a reader fetches, as batches.
 
-        def fetch(seconds: float) -> None:
-            nonlocal ahead, heard
-            reader.poll(seconds, size)
-            if ahead:
-                if reader.has(ahead):
-                    parts.append(reader.part_until(ahead))
-                    ahead = {}
-            elif heard or reader.has_heard_all(size):
-                heard = True
-                parts.extend(reader.next_parts(size))
+    Args:
+        reader: Reads the topic.
+        decoder: Makes records of messages.
+        size: The largest number of messages in a part.
+    """
 
-        while True:
-            if not parts:
-                was_ahead = bool(ahead)
-                fetch(patience)
-                if not parts and reader.is_ended and not ahead:
-                    yield _NOTHING, position()
-                    return
-                patience = 0.0 if parts else _REST_S
-                if not (parts and was_ahead):  # else the position has it already
-                    asked = time.monotonic()
-                    yield replace(_NOTHING, rest_seconds=patience), position()
-                    patience = max(0.0, patience - (time.monotonic() - asked))
-                continue
-            part = parts.popleft()
-            records, at = decoder.records(part.messages), part.end
-            if not parts:
-                fetch(0.0)
-            yield records, position()
+    def __init__(self, reader: TopicReader, decoder: MessageDecoder, size: int) -> None:
+        self._reader, self._decoder, self._size = reader, decoder, size
+        self._at = reader.at
+        self._is_foretold = self._has_heard_all = False
+
+    def fetch(self, until: Offsets | None, seconds: float) -> list[MessagePart]:
+        reader, size = self._reader, self._size
+        reader.poll(seconds, size)
+        self._is_foretold = until is not None
+        if until is not None:
+            return [reader.part_until(until)] if reader.has(until) else []
+        self._has_heard_all = self._has_heard_all or reader.has_heard_all(size)
+        return reader.next_parts(size) if self._has_heard_all else []
+
+    def rest(self) -> float | None:
+        return None if self._reader.is_ended and not self._is_foretold else _REST_S
+
+    def batch(self, part: MessagePart, following: Offsets | None) -> tuple[Records, Position]:
+        records, self._at = self._decoder.records(part.content), part.end
+        return records, self._position(following)
+
+    def pause(self, following: Offsets | None) -> tuple[Records, Position]:
+        return _NOTHING, self._position(following)
+
+    def _position(self, following: Offsets | None) -> Position:
+        return {
+            "at": self._at,
+            "next": following,
+            "id": self._reader.topic_id,
+            "types": _encoded(self._decoder.types),
+        }
 
 
 def _encoded(types: Mapping[str, pa.DataType]) -> bytes:

@@ -110,7 +110,7 @@ def test_following(tmp_path: Path) -> None:
     source = LogSource(str(tmp_path), follow=True, wait=wait)
     seen = [[row["v"] for row in rows(records)] for records in source.batches(2, ())]
     log.close()
-    assert seen == [[], [1, 2], [3], [], [], [], [4], []]
+    assert seen == [[], [], [1, 2], [3], [], [], [], [4], []]
 
 
 def test_a_run_that_started_late_starts_there_again(tmp_path: Path) -> None:
