@@ -37,12 +37,13 @@ class Part(Generic[Content, End]):
 class PartReader(Protocol[Content, End]):
     """Fetches the parts of a source in order, and makes batches of them."""
 
-    def fetch(self, until: End | None, seconds: float, /) -> Sequence[Part[Content, End]]:
+    def fetch(self, until: End | None, seconds: float | None, /) -> Sequence[Part[Content, End]]:
         """Return the next parts that are there; none if there are none yet.
 
         Args:
             until: Where the next part ends, if an earlier run has fixed it.
-            seconds: How long to wait for the first one at most.
+            seconds: How long to wait for the first one at most; ``None``: a batch is in hand, which
+                must not wait for what a slow look finds.
         """
         ...
 
@@ -50,9 +51,7 @@ class PartReader(Protocol[Content, End]):
         """After a fetch without parts: for how many seconds to wait; ``None``: no more come."""
         ...
 
-    def batch(
-        self, part: Part[Content, End], following: End | None, /
-    ) -> tuple[Records, Position]:
+    def batch(self, part: Part[Content, End], following: End | None, /) -> tuple[Records, Position]:
         """Return the records of a part, and the position after it.
 
         Args:
@@ -89,7 +88,7 @@ def foretold_batches(
         if ready:
             part = ready.popleft()
             if not ready:  # then the position may foretell the next one too
-                ready.extend(reader.fetch(None, 0.0))
+                ready.extend(reader.fetch(None, None))
             records, told = reader.batch(part, ready[0].end if ready else None)
             yield records, told
             continue

@@ -134,9 +134,9 @@ class _TopicParts:
         self._at = reader.at
         self._is_foretold = self._has_heard_all = False
 
-    def fetch(self, until: Offsets | None, seconds: float) -> list[MessagePart]:
+    def fetch(self, until: Offsets | None, seconds: float | None) -> list[MessagePart]:
         reader, size = self._reader, self._size
-        reader.poll(seconds, size)
+        reader.poll(seconds or 0.0, size)
         self._is_foretold = until is not None
         if until is not None:
             return [reader.part_until(until)] if reader.has(until) else []

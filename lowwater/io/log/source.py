@@ -118,7 +118,9 @@ class LogSource:
         until: Offsets | None = None if position is None else position["next"]
         wait = self.wait if self.follow else None
         with closing(LogReader(layout, numbers, start, None)) as reader:
-            yield from foretold_batches(_LogParts(layout, reader, limit, rows, longest, wait), until)
+            yield from foretold_batches(
+                _LogParts(layout, reader, limit, rows, longest, wait), until
+            )
 
 
 _LogPart: TypeAlias = Part[list[LogBatch], Offsets]
@@ -153,13 +155,13 @@ class _LogParts:
         self._waits = False
         reader.stop_at(limit)
 
-    def fetch(self, until: Offsets | None, seconds: float) -> list[_LogPart]:
+    def fetch(self, until: Offsets | None, seconds: float | None) -> list[_LogPart]:
         if until is not None:
             part = Part(self._foretold(until), self._reader.position)
             self._reader.stop_at(self._limit)
             return [part]
         waits, self._waits = self._waits, False
-        if waits and not self._look_again(seconds):
+        if waits and not self._look_again(seconds or 0.0):
             self._wait = None
             return []
         return self._read()

@@ -108,9 +108,13 @@ class MessageDecoder:
     Args:
         table: The table whose changes are wanted; those of others are left out.
         keep_truncates: Whether a truncate is a record, not an error.
+
+    Attributes:
+        nothing: No records, with their columns.
     """
 
     def __init__(self, table: TableDefinition, *, keep_truncates: bool) -> None:
+        self.nothing = Records.from_arrow(empty_batch(table.arrow_schema), table.shown)
         self._table = table
         self._keep_truncates = keep_truncates
         self._relation: Relation | None = None
