@@ -53,6 +53,9 @@ class TopicReader:
         start: Where to begin without offsets.
         end: Where the input ends.
 
+    Attributes:
+        partitions: The partitions from which messages may come.
+
     Raises:
         DataError: The topic is not there or was created anew, or what is to be read no longer is.
     """
@@ -76,6 +79,7 @@ class TopicReader:
         self._stash: dict[int, list[Any]] = {}
         self._reached: dict[int, int] = {}
         self._until: dict[int, int | None] = {}
+        self.partitions: tuple[int, ...] = ()
         self._paused: set[int] = set()
         self._heard: set[int] = set()
         self._ahead: dict[int, int] = {}
@@ -329,6 +333,9 @@ class TopicReader:
     def _assign(self, begin: Mapping[int, int]) -> None:
         for number, offset in begin.items():
             self._stash[number], self._reached[number] = [], offset
+            until = self._until[number]
+            if until is None or offset < until:
+                self.partitions = tuple(sorted((*self.partitions, number)))
         place = self._kafka.TopicPartition
         self._consumer.incremental_assign(
             [place(self._topic, number, offset) for number, offset in begin.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import pyarrow as pa
@@ -148,10 +148,11 @@ class _TopicParts:
 
     def batch(self, part: MessagePart, following: Offsets | None) -> tuple[Records, Position]:
         records, self._at = self._decoder.records(part.content), part.end
-        return records, self._position(following)
+        return replace(records, partitions=self._reader.partitions), self._position(following)
 
     def pause(self, following: Offsets | None) -> tuple[Records, Position]:
-        return _NOTHING, self._position(following)
+        nothing = replace(_NOTHING, partitions=self._reader.partitions)
+        return nothing, self._position(following)
 
     def _position(self, following: Offsets | None) -> Position:
         return {

@@ -152,6 +152,11 @@ class _LogParts:
         self._rows, self._longest, self._wait = rows, longest, wait
         self._at = reader.position
         self._nothing = Records({}, 0)
+        self._partitions = tuple(
+            int(number)
+            for number, offset in self._at.items()
+            if number not in limit or offset < limit[number]
+        )
         self._waits = False
         reader.stop_at(limit)
 
@@ -176,12 +181,12 @@ class _LogParts:
         self._at = part.end
         if not part.content:  # compaction has removed them: an empty batch takes their place
             return self.pause(following)
-        records = _records(self._layout, part.content)
+        records = replace(_records(self._layout, part.content), partitions=self._partitions)
         return records, self._position(following)
 
     def pause(self, following: Offsets | None) -> tuple[Records, Position]:
         if not self._nothing.columns:
-            self._nothing = _no_records(self._layout)
+            self._nothing = replace(_no_records(self._layout), partitions=self._partitions)
         return self._nothing, self._position(following)
 
     def _position(self, following: Offsets | None) -> Position:

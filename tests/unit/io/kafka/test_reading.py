@@ -557,6 +557,51 @@ def test_messages_of_many_rows_make_no_partition_late(model: ModelBroker) -> Non
     assert [pane.value for pane in result.panes] == [2] * 36
 
 
+def _late_of(model: ModelBroker, each: list[list[int]], size: int, **options: Any) -> int:
+    """Return how many of a topic's records are late in bundles of a size, each counted once."""
+    topic = model.topic(len(each))
+    model.produce(
+        topic,
+        {n: [_json(at=at * MINUTE, user="a", amount=1) for at in times]
+         for n, times in enumerate(each)},
+    )  # fmt: skip
+    stream = lw.read_kafka(
+        model.servers, topic, time="at", end="latest", watermark=lw.PerPartition(lw.Ascending())
+    )
+    counts = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    result = counts.collect(bundle_size=size, **options)
+    assert sum(pane.value for pane in result.panes) + len(result.late) == sum(map(len, each))
+    return len(result.late)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40), max_size=8).map(sorted), min_size=1, max_size=6),
+    st.integers(1, 7),
+)
+def test_no_record_of_a_partition_in_order_is_late(each: list[list[int]], size: int) -> None:
+    """Even if a bundle cannot have a record of each partition (S-T3)."""
+    with ModelBroker().patched() as model:
+        assert _late_of(model, each, size) == 0
+
+
+def test_partitions_are_waited_for_that_are_added(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when they are found, whatever comes meanwhile of those that were there."""
+    monkeypatch.setattr("lowwater.io.kafka.reader._LOOK_S", 0.0)
+    topic = model.topic(1)
+    model.produce(topic, {0: [_json(at=0)]})
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at")
+    announced = []
+    for records in source.batches(1, ()):
+        announced.append(records.partitions)
+        if records.length:
+            model.add_partitions(topic, 3)
+        if announced[-1] != (0,):
+            break
+    assert set(announced) == {(0,), (0, 1, 2)}
+
+
 def test_what_waits_for_the_end_of_an_endless_topic_is_refused() -> None:
     stream = lw.read_kafka("localhost:9092", "orders", time="at")
     with pytest.raises(lw.InvalidArgument, match='end="latest"'):
