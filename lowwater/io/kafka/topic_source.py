@@ -12,6 +12,7 @@ from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.io.foretold import foretold_batches
 from lowwater.io.kafka.bounds import Bound
+from lowwater.io.kafka.connecting import Connecting
 from lowwater.io.kafka.group import commit_offsets
 from lowwater.io.kafka.reader import MessagePart, Offsets, TopicReader
 from lowwater.io.kafka.values import MessageColumns, MessageDecoder, ValueFormat
@@ -19,18 +20,39 @@ from lowwater.state.formats import damaged, decoding
 
 _REST_S = 0.05
 """How long a source that has nothing new rests while others are read."""
+_CONNECT_S = 0.5
+"""How long a run waits for the brokers before it looks whether it is to stop."""
 _NOTHING = Records({}, 0)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class _Following:
+    """How far the offsets of a group have followed the state.
+
+    Args:
+        readers: What reads the topic now.
+        was_read: Whether the brokers were reached.
+        owed: What they are to take once they are.
+        taken: What they have taken, as far as that is known.
+    """
+
+    readers: list[TopicReader] = field(default_factory=list)
+    was_read: bool = False
+    owed: Mapping[str, int] | None = None
+    taken: Mapping[str, int] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
 class KafkaSource:
     """The messages of a topic.
 
     A position is ``{"at": offsets, "next": offsets, "id": the topic's id, "types": column types}``:
     where the next batch begins, and where it ends if that is fixed
-    (:mod:`lowwater.io.foretold`). Within a batch, records come by partition and offset; of
-    messages with several rows, each partition has a row in turn.
+    (:mod:`lowwater.io.foretold`); all are ``None`` before the brokers are reached. Within a batch,
+    records come by partition and offset; of messages with several rows, each partition has a row in
+    turn.
 
     Args:
         servers: The brokers.
@@ -46,6 +68,7 @@ class KafkaSource:
         fractions: Whether event times may be floats.
     """
 
+    # A state directory knows the fields that are not ``repr=False``: they must not change.
     servers: str = field(repr=False)
     topic: str
     value: ValueFormat
@@ -57,8 +80,7 @@ class KafkaSource:
     end: Bound = "never"
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     fractions: bool = field(default=False, repr=False)
-    _live: list[TopicReader] = field(default_factory=list, init=False, repr=False, compare=False)
-    _taken: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _group: _Following = field(default_factory=_Following, init=False, repr=False, compare=False)
 
     partitioned: ClassVar[bool] = True
     """Its partitions are read at different speeds: see :func:`lowwater.check`."""
@@ -90,33 +112,54 @@ class KafkaSource:
         """Have the offsets of the group follow the state."""
         if self.group is None:
             return
-        offsets = position["at"]
-        for reader in self._live:
-            reader.commit(offsets)
-        # Otherwise it is before the input is read, or after its end.
-        if self._live or offsets == self._taken:
+        offsets, following = position["at"], self._group
+        if offsets is None:
             return
-        if commit_offsets(self.servers, self.topic, self.config, self.group, offsets):
-            self._taken.update(offsets)
+        if following.readers:
+            for reader in following.readers:
+                reader.commit(offsets)
+        elif not following.was_read:  # a run that is about to connect
+            following.owed = offsets
+        elif offsets != following.taken and commit_offsets(
+            self.servers, self.topic, self.config, self.group, offsets
+        ):
+            following.taken = offsets
 
     def _batches(self, position: Position | None, size: int) -> Iterator[tuple[Records, Position]]:
         known: Position = {"at": None, "next": None, "id": None, "types": None}
         known.update(position or {})
-        reader = TopicReader(
-            self.servers, self.topic, self.config, self.group,
-            known["at"], known["next"] or {}, known["id"], self.start, self.end,
-        )  # fmt: skip
+        connecting = Connecting(lambda: self._reader(known), TopicReader.close)
+        seconds = _CONNECT_S
+        try:
+            while (reader := connecting.wait(seconds)) is None:
+                yield replace(_NOTHING, rest_seconds=_REST_S), known
+                seconds = _REST_S
+        finally:
+            connecting.give_up()
         types: dict[str, pa.DataType] = {} if known["types"] is None else _types_of(known["types"])
         decoder = MessageDecoder(
             self.topic, self.value, self.columns, self.time, self.fractions, types, self.known
         )
-        self._live.append(reader)
+        following = self._group
+        following.was_read = True
+        following.readers.append(reader)
         try:
+            if following.owed is not None:
+                reader.commit(following.owed)
+                following.owed = None
             yield from foretold_batches(_TopicParts(reader, decoder, size), known["next"])
         finally:
-            self._live.remove(reader)
-            self._taken.clear()
-            self._taken.update(reader.close())
+            following.readers.remove(reader)
+            following.taken = reader.close()
+
+    def _reader(self, known: Position) -> TopicReader:
+        return TopicReader(
+            self.servers, self.topic, self.config, self.group,
+            known["at"], known["next"] or {}, known["id"], self.start, self.end,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"KafkaSource({self.servers!r}, {self.topic!r})"
 
 
 @final
@@ -178,6 +221,8 @@ def _check(position: Position) -> None:
     what = "the position in the topic"
     with decoding(what):
         at, ahead = position["at"], position["next"]
+        if at is None and ahead is None:
+            return
         for offsets in (at, ahead or {}):
             if not all(
                 isinstance(number, str) and number.isdigit() and type(offset) is int

@@ -23,7 +23,7 @@ _TELL_S = 1.0
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PostgresChanges:
     """The rows of a table, and then its changes.
 
@@ -48,6 +48,7 @@ class PostgresChanges:
         keep_truncates: Whether a truncate is a record, not an error.
     """
 
+    # A state directory knows the fields that are not ``repr=False``: they must not change.
     dsn: str = field(repr=False)
     table: TableDefinition
     publication: str
@@ -104,6 +105,9 @@ class PostgresChanges:
             )
             yield from reading.rows()
             yield from reading.changes()
+
+    def __repr__(self) -> str:
+        return f"PostgresChanges({self.table.shown!r}, slot={self.slot!r})"
 
     def _asked(self, *, durable: bool) -> Asked:
         return Asked(

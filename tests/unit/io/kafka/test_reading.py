@@ -6,10 +6,12 @@ import io
 import json
 import logging
 import random
+import threading
 import types
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -656,3 +658,83 @@ def test_a_look_for_partitions_that_is_not_answered_ends_nothing(
     model.produce(topic, {1: [_json(at=1, n=7)]})
     found = next(records for records in batches if records.length)
     assert found.rows() == [{"at": 1, "n": 7}]
+
+
+@contextmanager
+def _slow_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Have brokers set an event once they are asked, and answer once another one is set."""
+    asked, answering = threading.Event(), threading.Event()
+    list_topics = ModelConsumer.list_topics
+
+    def slow(self: Any, topic: str, timeout: float) -> Any:
+        asked.set()
+        assert answering.wait(30)
+        return list_topics(self, topic, timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lowwater.io.kafka.topic_source._CONNECT_S", 0.0)
+        patch.setattr(ModelConsumer, "list_topics", slow)
+        try:
+            yield asked, answering
+        finally:
+            answering.set()
+
+
+def test_a_run_that_connects_can_be_stopped(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And what connects is closed, whenever that is; a later run begins at the beginning."""
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=1, user="a")]})
+    closed = threading.Event()
+    monkeypatch.setattr(ModelConsumer, "close", lambda _: closed.set())
+    stream = lw.read_kafka(model.servers, topic, time="at", group="g", end="latest")
+    counts = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    output = counts.write_jsonl(tmp_path / "found.jsonl")
+    with _slow_brokers(monkeypatch) as (asked, answering):
+        run = output.start(state=tmp_path / "state")
+        assert asked.wait(30)
+        run.stop()
+        run.wait(30)
+        assert not answering.is_set()
+        assert not closed.is_set()
+        answering.set()
+        assert closed.wait(30)
+    output.run(state=tmp_path / "state")
+    assert len((tmp_path / "found.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_group_follows_once_the_brokers_are_reached(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that resumes says before it connects how far the state is."""
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=at) for at in range(9)]})
+    source = KafkaSource(
+        model.servers, topic, "json", MessageColumns(), "at", group="g", end="latest"
+    )
+    position = {"at": {"0": 4}, "next": None, "id": None, "types": None}
+    position["types"] = next(source.batches_from(None, 9, ()))[1]["types"]
+    again = KafkaSource(
+        model.servers, topic, "json", MessageColumns(), "at", group="g", end="latest"
+    )
+    again.committed({"at": None, "next": None, "id": None, "types": None})
+    again.committed(position)
+    with _slow_brokers(monkeypatch) as (_, answering):
+        batches = again.batches_from(position, 9, ())
+        records, unchanged = next(batches)
+        assert records.is_rest
+        assert unchanged == position
+        assert model.offsets("g", topic, 1) == {}
+        answering.set()
+        assert sum(len(records) for records, _ in batches) == 5
+    assert model.offsets("g", topic, 1) == {"0": 4}
+
+
+def test_a_source_shows_no_password() -> None:
+    source = KafkaSource(
+        "db:9092", "orders", "json", MessageColumns(), "at", config={"sasl.password": "secret"}
+    )
+    assert repr(source) == "KafkaSource('db:9092', 'orders')"

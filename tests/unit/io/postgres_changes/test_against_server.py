@@ -238,6 +238,7 @@ def test_killed_while_rows_are_read(dsn: str) -> None:
     """The rows that are left are read as they are by then; with the changes they are right."""
     with_table(dsn, "INSERT INTO t SELECT n, '', 0 FROM generate_series(1, 9) n")
     source = source_of(dsn)
+    assert repr(source) == "PostgresChanges('public.t', slot='mine')"
     first: list[Any] = []
     position: Position | None = None
     for records, after in source.batches_from(None, 3, ()):
