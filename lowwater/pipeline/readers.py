@@ -27,7 +27,8 @@ from lowwater.io.log.values import Start, as_time
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths
 from lowwater.io.postgres_changes.options import Truncates, changes_of
-from lowwater.pipeline.fluent import Key, KeyedStream, Stream
+from lowwater.pipeline.fluent import KeyedStream, Stream
+from lowwater.pipeline.record_steps import Key
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.source_options import (
     FileOptions,
@@ -120,7 +121,7 @@ def from_iterable(
     if key is None:
         return stream
     if callable(key):
-        return stream._keyed((_KEY,), ("key",))
+        return stream._keyed(stream, (_KEY,), ("key",))
     names: tuple[Key, ...] = key if isinstance(key, tuple) else (key,)
     return stream.key_by(*names)
 
