@@ -28,7 +28,7 @@ from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.stateless import AddWhole, require_names
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InternalError, InvalidArgument, explained, nearest
+from lowwater.errors import InternalError, InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.joins import JoinInputs, joined_as_records
@@ -82,6 +82,7 @@ class RecordSteps(Steps["Stream", "KeyedStream", "JoinedStream"]):
         return JoinedStream(stage, Stream(**joined_as_records(stage, inputs)))
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
@@ -149,6 +150,7 @@ class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
             raise no_step("a stream", name, hints, dir(Stream))
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KeyedStream(GroupedRecords):
@@ -245,6 +247,7 @@ class KeyedStream(GroupedRecords):
             raise no_step("a keyed stream", name, hints, dir(KeyedStream))
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WindowedStream(GroupedRecords):
@@ -324,6 +327,7 @@ class WindowedStream(GroupedRecords):
             raise no_step("a windowed stream", name, hints, dir(WindowedStream))
 
 
+@explains
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
     """The output of a stage, which can be run or read by another stage."""
@@ -336,6 +340,7 @@ class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
         return replace(self, _stage=stage)
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pipeline(StageOutput[Pane, PaneBatch]):
@@ -403,6 +408,7 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
             raise no_step("a pipeline", name, hints, dir(Pipeline))
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Processed(StageOutput[Element, Emitted]):
@@ -457,6 +463,7 @@ class Processed(StageOutput[Element, Emitted]):
             raise no_step("a process", name, hints, dir(Processed))
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class JoinedStream(StageOutput[Element, Emitted]):

@@ -26,7 +26,7 @@ from lowwater.engine.records.stateless import (
     WithColumns,
 )
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InvalidArgument, describe, explained
+from lowwater.errors import InvalidArgument, describe, explained, explains
 from lowwater.pipeline.checks import checked_expressions, checked_function
 from lowwater.pipeline.joins import JoinInputs, as_of_stage, join_stage, window_join_stage
 from lowwater.pipeline.stages import StreamParts
@@ -62,6 +62,7 @@ class Streamable(ABC):
         """Return the records as a stream."""
 
 
+@explains
 class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
     """The steps on records, of which the fluent values that they make are parameters."""
 
@@ -81,6 +82,7 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
     def _joined(self, stage: Stage, inputs: JoinInputs) -> JoinedStream:
         """Return what a stage emits that joins two streams."""
 
+    @explained(expr="condition", function="condition", predicate="condition", where="condition")
     def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
         """Keep the records for which a condition is true; null is not true.
 
@@ -127,6 +129,19 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         """
         return self.to_stream()._with(MapBatches(checked_function("map_batches", function)))
 
+    @explained(
+        by="id",
+        key="id",
+        keys="id",
+        on="id",
+        subset="id",
+        column="id",
+        columns="id",
+        ttl="within",
+        window="within",
+        horizon="within",
+        allowed_lateness="within",
+    )
     def deduplicate(self, *, id: str | tuple[str, ...], within: DurationLike) -> Stream:
         """Drop records whose id was seen before (S-D1); the last step before ``key_by`` or a join.
 
