@@ -19,8 +19,8 @@ from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.kafka.bounds import KafkaEnd, KafkaStart, bound_of
 from lowwater.io.kafka.client import checked_config, checked_servers, checked_topic, client
+from lowwater.io.kafka.message_values import MessageColumns, ValueFormat, checked_value
 from lowwater.io.kafka.topic_source import KafkaSource
-from lowwater.io.kafka.values import MessageColumns, ValueFormat, checked_value
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time

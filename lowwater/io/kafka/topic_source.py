@@ -14,8 +14,8 @@ from lowwater.io.foretold import foretold_batches
 from lowwater.io.kafka.bounds import Bound
 from lowwater.io.kafka.connecting import Connecting
 from lowwater.io.kafka.group import commit_offsets
+from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder, ValueFormat
 from lowwater.io.kafka.reader import MessagePart, Offsets, TopicReader
-from lowwater.io.kafka.values import MessageColumns, MessageDecoder, ValueFormat
 from lowwater.state.formats import damaged, decoding
 
 _REST_S = 0.05

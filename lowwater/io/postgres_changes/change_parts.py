@@ -9,7 +9,7 @@ from typing import final
 
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
-from lowwater.io.postgres_changes.messages import BEGIN, MessageDecoder, begin_at
+from lowwater.io.postgres_changes.pgoutput import BEGIN, MessageDecoder, begin_at
 from lowwater.io.postgres_changes.slot import SlotReader
 from lowwater.io.postgres_changes.transactions import ChangePart, Place, TransactionCutter
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.io.postgres_changes.client import LOG, client, connected, told
-from lowwater.io.postgres_changes.reading import Asked, Reading
 from lowwater.io.postgres_changes.slot import advance
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
+from lowwater.io.postgres_changes.table_reading import Asked, Reading
 from lowwater.state.formats import damaged, decoding
 
 _TELL_S = 1.0

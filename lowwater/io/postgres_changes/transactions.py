@@ -11,7 +11,7 @@ import numpy as np
 
 from lowwater.errors import DataError
 from lowwater.io.foretold import Part
-from lowwater.io.postgres_changes.messages import (
+from lowwater.io.postgres_changes.pgoutput import (
     BEGIN,
     COMMIT,
     DELETE,
@@ -24,7 +24,7 @@ from lowwater.io.postgres_changes.messages import (
     relation_of,
     truncates,
 )
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.time import Int64Array
 
 _KIND = itemgetter(0)

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.io.kafka.group import GroupOffsets
+from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder
 from lowwater.io.kafka.topic_source import KafkaSource
-from lowwater.io.kafka.values import MessageColumns, MessageDecoder
 from tests.examples import examples
 from tests.unit.io.kafka.broker import Broker, Message
 from tests.unit.io.kafka.model import ModelBroker, ModelConsumer, ModelProducer, Stored

@@ -276,7 +276,7 @@ def test_rows_are_those_of_the_instant_at_which_the_slot_begins(
         query(dsn, "INSERT INTO t VALUES (2, '', 0)")
         return found
 
-    monkeypatch.setattr("lowwater.io.postgres_changes.reading.create", created)
+    monkeypatch.setattr("lowwater.io.postgres_changes.table_reading.create", created)
     found, position = read(source_of(dsn))
     assert [(one["op"], one["after"]["id"]) for one in found] == [("r", 1), ("c", 2)]
     assert found[0]["lsn"] < position["at"][0]

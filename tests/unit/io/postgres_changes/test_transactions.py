@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.errors import DataError
-from lowwater.io.postgres_changes.messages import COMMIT
-from lowwater.io.postgres_changes.table import TableColumn, TableDefinition
+from lowwater.io.postgres_changes.pgoutput import COMMIT
+from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
 from lowwater.io.postgres_changes.transactions import ChangePart, Place, TransactionCutter
 from tests.examples import examples
 from tests.unit.io.postgres_changes import pgoutput

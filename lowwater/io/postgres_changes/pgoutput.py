@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError, InternalError
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.time import Int64Array
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"

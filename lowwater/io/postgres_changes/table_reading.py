@@ -13,11 +13,11 @@ from lowwater.errors import DataError
 from lowwater.io.foretold import foretold_batches
 from lowwater.io.postgres_changes.change_parts import ChangeParts
 from lowwater.io.postgres_changes.client import LOG
-from lowwater.io.postgres_changes.messages import MessageDecoder, lsn_text
+from lowwater.io.postgres_changes.pgoutput import MessageDecoder, lsn_text
 from lowwater.io.postgres_changes.row_parts import RowParts
 from lowwater.io.postgres_changes.slot import Created, SlotReader, create, system_of
 from lowwater.io.postgres_changes.snapshot import Key, TableSnapshot
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.io.postgres_changes.transactions import Place, TransactionCutter
 
 Batches: TypeAlias = Iterator[tuple[Records, Position]]
