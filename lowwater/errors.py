@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, isfunction, signature
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
@@ -282,6 +282,18 @@ def constructor(**elsewhere: str) -> Callable[[ClassT], ClassT]:
     return decorate
 
 
+def explains(made: ClassT) -> ClassT:
+    """Have all public methods of a class do what :func:`explained` does.
+
+    Those that are decorated already keep what others call their arguments.
+    """
+    for name, method in list(vars(made).items()):
+        is_public = isfunction(method) and not name.startswith("_")
+        if is_public and not hasattr(method, "__wrapped__"):
+            type.__setattr__(made, name, explained()(method))
+    return made
+
+
 def _wrong_call(
     function: Callable[..., object],
     given: int,
@@ -290,24 +302,35 @@ def _wrong_call(
 ) -> InvalidArgument | None:
     """Return the error for a call whose arguments are not those of the function."""
     place = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    every = [each for each in signature(function).parameters.values() if each.name != "self"]
+    taken = [each for each in signature(function).parameters.values() if each.name != "self"]
     given -= "self" in signature(function).parameters
+    kinds = {each.kind for each in taken}
+    every = [each for each in taken if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     known = [each.name for each in every]
+    shown = f"{place}({', '.join(map(_as_written, taken))})"
     for name in named:
-        if name not in known:
-            hint = nearest(name, known, elsewhere)
+        if name not in known and Parameter.VAR_KEYWORD not in kinds:
+            hint = nearest(name, known, elsewhere) if known else f"Write {shown}"
             return InvalidArgument(f"there is no argument {name!r}", where=place, hint=hint)
     positional = [each for each in every if each.kind is not each.KEYWORD_ONLY]
-    shown = f"{place}({', '.join(f'{name}=...' for name in known)})"
-    if given > len(positional):
+    if given > len(positional) and Parameter.VAR_POSITIONAL not in kinds:
         were = "1 argument was" if given == 1 else f"{given} arguments were"
         may_be = f"and only {len(positional)} may be" if positional else "and none may be"
         what = f"{were} given by position, {may_be}"
-        return InvalidArgument(
-            what, where=place, hint=f"Name {'the others' if positional else 'them'}: {shown}"
-        )
+        named_here = "the others" if positional else "them"
+        hint = f"Name {named_here}: {shown}" if len(known) > len(positional) else f"Write {shown}"
+        return InvalidArgument(what, where=place, hint=hint)
     for each in every:
         if each.default is each.empty and each.name not in [*named, *known[:given]]:
             what = f"the argument {each.name!r} is missing"
             return InvalidArgument(what, where=place, hint=f"Write {shown}")
     return None
+
+
+def _as_written(parameter: Parameter) -> str:
+    """Return how a call gives an argument, as in ``size=...``."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return f"*{parameter.name}"
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return f"**{parameter.name}"
+    return f"{parameter.name}=..."

@@ -156,7 +156,7 @@ def _of_read(
     if endless and isinstance(estimator, PerPartition) and estimator.idle_after is None:
         yield Finding(
             "warning",
-            "a partition that falls silent holds the watermark forever",
+            "a partition that falls silent, or never has a record, holds the watermark forever",
             where,
             'Set idle_after=, as in PerPartition(..., idle_after="1m")',
         )

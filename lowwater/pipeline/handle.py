@@ -10,11 +10,13 @@ from types import FrameType, TracebackType
 from typing import final
 
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.errors import explains
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit status of a process whose run SIGTERM stopped, as shells count: 143."""
 
 
+@explains
 @final
 class RunHandle:
     """A run in a thread of its own: made by ``start``, which takes what ``run`` takes.

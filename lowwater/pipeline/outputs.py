@@ -22,7 +22,7 @@ from lowwater.engine.local.direct import DirectRun
 from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
-from lowwater.errors import InvalidArgument, StateError, describe
+from lowwater.errors import InvalidArgument, StateError, describe, explains
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
@@ -39,6 +39,7 @@ _OF_PIPELINES = (
 _LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Writing:

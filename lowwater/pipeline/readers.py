@@ -19,15 +19,16 @@ from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.kafka.bounds import KafkaEnd, KafkaStart, bound_of
 from lowwater.io.kafka.client import checked_config, checked_servers, checked_topic, client
+from lowwater.io.kafka.message_values import MessageColumns, ValueFormat, checked_value
 from lowwater.io.kafka.topic_source import KafkaSource
-from lowwater.io.kafka.values import MessageColumns, ValueFormat, checked_value
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths
 from lowwater.io.postgres_changes.options import Truncates, changes_of
-from lowwater.pipeline.fluent import Key, KeyedStream, Stream
+from lowwater.pipeline.fluent import KeyedStream, Stream
+from lowwater.pipeline.record_steps import Key
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.source_options import (
     FileOptions,
@@ -120,7 +121,7 @@ def from_iterable(
     if key is None:
         return stream
     if callable(key):
-        return stream._keyed((_KEY,), ("key",))
+        return stream._keyed(stream, (_KEY,), ("key",))
     names: tuple[Key, ...] = key if isinstance(key, tuple) else (key,)
     return stream.key_by(*names)
 

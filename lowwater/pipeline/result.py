@@ -20,7 +20,7 @@ from lowwater.engine.process import Emitted
 from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.standing import Replaced
-from lowwater.errors import InvalidArgument, NoItems, describe, explained, nearest
+from lowwater.errors import InvalidArgument, NoItems, describe, explained, explains, nearest
 from lowwater.pipeline.final import FinalPanes
 from lowwater.pipeline.forms import (
     BatchT,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from lowwater.viz.compose import Between
 
 
+@explains
 class Traced(ABC):
     """Explains and draws a run from its trace; all methods need ``trace=True``."""
 
@@ -136,6 +137,7 @@ class Traced(ABC):
         return to_frame(self.trace)
 
 
+@explains
 @final
 class Run(Traced, Iterator[ItemT]):
     """An iterator over the output of a run, which also has the run's metrics and trace.
@@ -225,6 +227,7 @@ def arrow_batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[
         yield from form.to_arrow(batch)
 
 
+@explains
 @final
 class Result(Traced):
     """The whole output of a run, held in memory: panes or elements, late elements, dead letters.

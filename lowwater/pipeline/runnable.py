@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import InvalidArgument, NoItems, describe
+from lowwater.errors import InvalidArgument, NoItems, describe, explains
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lowwater.viz import GraphDiagram
 
 
+@explains
 class Runnable(ABC, Generic[ItemT, BatchT]):
     """A value with an output: something to run, collect, write and draw."""
 

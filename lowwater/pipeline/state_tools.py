@@ -12,8 +12,8 @@ from typing import Any, final
 
 import pyarrow as pa
 
-from lowwater.engine.join.inspect import TABLES as RECORD_TABLES
-from lowwater.engine.join.inspect import verify_records
+from lowwater.engine.join.stored_sides import TABLES as RECORD_TABLES
+from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES

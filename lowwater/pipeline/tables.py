@@ -43,7 +43,7 @@ from lowwater.engine.records.stateless import (
 )
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.aggregation import result_type
-from lowwater.errors import InternalError, InvalidArgument, describe, explained, nearest
+from lowwater.errors import InternalError, InvalidArgument, describe, explained, explains, nearest
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.pipeline.checks import checked_aggregates, checked_expressions
 from lowwater.pipeline.forms import as_pandas, as_polars
@@ -82,6 +82,7 @@ StreamT = TypeVar("StreamT", bound=StreamParts)
 _KEEP_DELETED = "1d"
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Table(Generic[StreamT]):
@@ -400,6 +401,7 @@ class Table(Generic[StreamT]):
             raise no_step("a table", name, hints, dir(Table))
 
 
+@explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GroupedTable(Generic[StreamT]):

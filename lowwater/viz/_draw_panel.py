@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import final
 
 from lowwater.viz.label_placement import Room
-from lowwater.viz.marks import dot_shapes, has_ideal, mark_area, mark_shapes
+from lowwater.viz.marks import dot_shapes, mark_area, mark_shapes
 from lowwater.viz.scene import Box, Mark, Panel, Retraction, Scene
 from lowwater.viz.shapes import BOLD, Area, Label, Path, Rect, Shape, text_width
 
@@ -259,3 +259,9 @@ def _places(box: Area, wide: float, high: float, *, outside: bool) -> Iterator[t
 def _around(one: tuple[float, float], two: tuple[float, float]) -> Area:
     (a, b), (c, d) = one, two
     return Area(min(a, c) - _LINE, min(b, d) - _LINE, max(a, c) + _LINE, max(b, d) + _LINE)
+
+
+def has_ideal(scene: Scene) -> bool:
+    """Whether the line of equal event time and processing time crosses the picture."""
+    low, high = max(scene.x.low, scene.y.low), min(scene.x.high, scene.y.high)
+    return not scene.steps and bool(scene.watermark) and high > low

@@ -11,7 +11,6 @@ from lowwater.engine.graph.outline import spec_text
 from lowwater.engine.graph.trace import StageTrace
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
-    END_OF_TIME,
     START_OF_TIME,
     Instant,
     InstantLike,
@@ -67,7 +66,7 @@ def compose(
     spec = trace.aggregates.get(shown) if shown is not None else None
     chosen, left_out = _keys(trace, keys, whole, stretch)
     ordinates = TraceOrdinates.of(trace)
-    x = _x_span(trace) if stretch is None else _airy(stretch.low, stretch.high)
+    x = _x_span(trace) if stretch is None else Span.airy(stretch.low, stretch.high, _AIR)
     y = _y_span(ordinates)
     watermark = tuple(_watermark(trace, ordinates))
     panels: list[Panel] = []
@@ -193,7 +192,7 @@ def _x_span(trace: StageTrace) -> Span:
     reach = max(1, high - low) * _FAR
     low = max(min(low, *dropped, low), low - reach)
     high = min(max(high, *dropped, high), high + reach)
-    return _airy(low, high)
+    return Span.airy(low, high, _AIR)
 
 
 def _y_span(ordinates: TraceOrdinates) -> Span:
@@ -201,12 +200,7 @@ def _y_span(ordinates: TraceOrdinates) -> Span:
     found = [*ordinates.elements, *ordinates.panes] or list(ordinates.moves)
     if not found:
         return Span(0, 1)
-    return _airy(min(found), max(found))
-
-
-def _airy(low: int, high: int) -> Span:
-    air = max(1, (high - low) // _AIR)
-    return Span(max(START_OF_TIME + 1, low - air), min(END_OF_TIME - 1, high + air))
+    return Span.airy(min(found), max(found), _AIR)
 
 
 def _watermark(trace: StageTrace, ordinates: TraceOrdinates) -> Iterator[WatermarkStep]:

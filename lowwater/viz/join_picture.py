@@ -2,62 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, final
+from collections.abc import Iterator, Sequence
+from typing import final
 
-from lowwater.viz.axes import count_ticks, day_text, ticks
 from lowwater.viz.join_scene import Alone, JoinPanel, JoinScene, Lane
 from lowwater.viz.label_placement import Room
+from lowwater.viz.legend import KEY_WIDTH, Key, in_order, legend, line_key, mark_key
 from lowwater.viz.marks import dot_shapes, half_width, mark_area, mark_shapes
-from lowwater.viz.picture import WIDTH, Plot, keyframes, title_labels
+from lowwater.viz.plot import MARGIN, WIDTH, Plot, axis_names, picture_of, title_labels
 from lowwater.viz.scene import Mark, Span, WatermarkStep
-from lowwater.viz.shapes import (
-    BOLD,
-    Area,
-    Label,
-    Path,
-    Picture,
-    Rect,
-    Shape,
-    fitted,
-    text_width,
-)
+from lowwater.viz.shapes import BOLD, Area, Label, Path, Picture, Rect, Shape, fitted, text_width
 from lowwater.viz.words import outcome_text
 
-_MARGIN = 14.0
 _LEFT, _BELOW, _ABOVE, _BETWEEN = 72.0, 40.0, 16.0, 28.0
 _HEIGHTS = {1: 190.0, 2: 130.0}
 _HEIGHT_OF_MANY = 100.0
 _RADIUS, _DOT = 9.0, 2.5
 _MOST_LARGE = 40
 """In a panel with more records than this, each is a dot without its value."""
-_SIZE, _KEY = 10.5, 24.0
-_Key: TypeAlias = Callable[[float, float], list[Shape]]
 
 
 def lay_out_join(scene: JoinScene) -> Picture:
     """Lay out the scene of a join as a picture 800 pixels wide. O(n log n)."""
     shapes: list[Shape] = []
-    top = _legend(scene, shapes, title_labels(scene.title, shapes)) + 6
+    top = legend(_entries(scene), shapes, title_labels(scene.title, shapes)) + 6
     high = _HEIGHTS.get(len(scene.panels), _HEIGHT_OF_MANY)
     for panel in scene.panels:
         top += _ABOVE
         lanes = []
         for number in range(2):
             above = top + number * (high + _BETWEEN)
-            area = Area(_MARGIN + _LEFT, above, WIDTH - _MARGIN - 8, above + high)
-            lanes.append(Plot(area, scene.x, scene.y))
+            area = Area(MARGIN + _LEFT, above, WIDTH - MARGIN - 8, above + high)
+            lanes.append(Plot(area, scene.x, scene.y, scene.steps))
         shapes += _PanelDrawing(scene, panel, lanes[0], lanes[1]).shapes()
         top = lanes[1].area.bottom + _BELOW
-    for note in _notes(scene):
-        shapes.append(Label(_MARGIN, top + 10, fitted(note, WIDTH - 28, 11), "quiet", 11))
-        top += 16
-    height = round(top + 8)
-    paper = Rect(Area(0, 0, WIDTH, height), "paper")
-    return Picture(
-        WIDTH, height, (paper, *shapes), scene.title,
-        tuple(keyframes(scene.frames, scene.y, steps=scene.steps)),
-    )  # fmt: skip
+    return picture_of(scene, shapes, top, 10)
 
 
 @final
@@ -85,16 +64,7 @@ class _PanelDrawing:
 
     def _lane(self, lane: Lane, plot: Plot) -> Iterator[Shape]:
         scene, area = self._scene, plot.area
-        for tick in ticks(scene.x, int((area.right - area.left) // 64)):
-            x = plot.across(tick.at)
-            yield Path(((x, area.top), (x, area.bottom)), "grid")
-            if plot is self._plots[1]:
-                yield Label(x, area.bottom + 14, tick.text, "quiet", _SIZE, "middle")
-        most = int((area.bottom - area.top) // 34)
-        for tick in count_ticks(scene.y, most) if scene.steps else ticks(scene.y, most):
-            y = plot.up(tick.at)
-            yield Path(((area.left, y), (area.right, y)), "grid")
-            yield Label(area.left - 6, y + 3.5, tick.text, "quiet", _SIZE, "end")
+        yield from plot.grid(labelled=plot is self._plots[1])
         yield from _staircase(plot, lane.frontier, "frontier")
         yield from _staircase(plot, lane.watermark, "side-watermark")
         yield from _staircase(plot, scene.watermark, "watermark")
@@ -149,15 +119,7 @@ class _PanelDrawing:
             wide = text_width(name, 11.5) * BOLD  # links may pass behind it
             yield Rect(Area(area.left, area.top - 16, area.left + wide, area.top - 2), "plate", 3)
             yield Label(area.left, area.top - 5, name, "head", 11.5)
-        upper, lower = (plot.area for plot in self._plots)
-        middle = (lower.left + lower.right) / 2
-        text = fitted(f"event time ({day_text(scene.x)}, UTC)", lower.right - lower.left, 11.5)
-        yield Label(middle, lower.bottom + 30, text, "text", 11.5, "middle")
-        up = "step of the run" if scene.steps else "processing time"
-        if not scene.steps and day_text(scene.y) != day_text(scene.x):
-            up = fitted(f"{up} ({day_text(scene.y)})", lower.bottom - upper.top, 11.5)
-        centre = (upper.top + lower.bottom) / 2
-        yield Label(upper.left - 64, centre, up, "text", 11.5, "middle", turned=True)
+        yield from axis_names(*self._plots)
 
 
 def _radii(lane: Lane, plot: Plot) -> Iterator[float]:
@@ -201,54 +163,32 @@ def _crossed(one: Alone, x: float, y: float) -> Iterator[Shape]:
         yield Path(ends, "retracted-sign", False, one.retracted, one.title)
 
 
-def _legend(scene: JoinScene, shapes: list[Shape], top: float) -> float:
-    """Append a legend; return its bottom edge."""
-    x, y = _MARGIN, top + 8
-    for draw, text in _entries(scene):
-        wide = _KEY + 5 + text_width(text, _SIZE) + 12
-        if x + wide > WIDTH - _MARGIN and x > _MARGIN:
-            x, y = _MARGIN, y + 19
-        shapes += draw(x, y)
-        shapes.append(Label(x + _KEY + 5, y + 3.5, text, "quiet", _SIZE))
-        x += wide
-    return y + 10
-
-
-def _entries(scene: JoinScene) -> Iterator[tuple[_Key, str]]:
+def _entries(scene: JoinScene) -> Iterator[tuple[Key, str]]:
     lanes = [lane for panel in scene.panels for lane in panel.lanes]
-    outcomes = dict.fromkeys(mark.outcome for lane in lanes for mark in lane.marks)
-    for outcome in sorted(outcomes, key=["kept", "late", "partly late", "duplicate"].index):
+    for outcome in in_order(mark.outcome for lane in lanes for mark in lane.marks):
         text = "record" if outcome == "kept" else outcome_text(outcome)
-        yield _mark_key(Mark(0, 0, "", outcome, "")), text
+        yield mark_key(Mark(0, 0, "", outcome, "")), text
     links = [link for panel in scene.panels for link in panel.links]
     if links:
-        yield _line_key("pair"), "pair"
+        yield line_key("pair"), "pair"
     if any(link.retracted is not None for link in links):
-        yield _line_key("retract"), "retracted pair"
+        yield line_key("retract"), "retracted pair"
     alone = [one for lane in lanes for one in lane.alone]
     if alone:
         yield _sign_key(crossed=False), scene.alone
     if any(one.retracted is not None for one in alone):
         yield _sign_key(crossed=True), "retracted"
     if scene.watermark:
-        yield _line_key("watermark"), "watermark of the join"
+        yield line_key("watermark"), "watermark of the join"
     if any(lane.watermark for lane in lanes):
-        yield _line_key("side-watermark"), "watermark of the side"
+        yield line_key("side-watermark"), "watermark of the side"
     if any(lane.frontier for lane in lanes):
-        yield _line_key("frontier"), f"{scene.frontier} before"
+        yield line_key("frontier"), f"{scene.frontier} before"
 
 
-def _mark_key(mark: Mark) -> _Key:
-    return lambda x, y: list(mark_shapes(mark, x + _KEY / 2, y, 6.5, None))
-
-
-def _line_key(style: str) -> _Key:
-    return lambda x, y: [Path(((x, y), (x + _KEY, y)), style)]
-
-
-def _sign_key(*, crossed: bool) -> _Key:
+def _sign_key(*, crossed: bool) -> Key:
     def draw(x: float, y: float) -> list[Shape]:
-        middle = x + _KEY / 2
+        middle = x + KEY_WIDTH / 2
         shapes: list[Shape] = [Rect(Area(middle - 5, y - 5, middle + 5, y + 5), "alone-shape", 1.5)]
         if crossed:
             shapes += [
@@ -258,12 +198,3 @@ def _sign_key(*, crossed: bool) -> _Key:
         return shapes
 
     return draw
-
-
-def _notes(scene: JoinScene) -> Iterator[str]:
-    yield from scene.notes
-    for panel in scene.panels:
-        head = f"{panel.name}: " if len(scene.panels) > 1 else ""
-        yield from (f"{head}{note}" for note in panel.notes)
-    if not scene.watermark:
-        yield "The watermark never advanced in this run."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedPair, TracedSide
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
@@ -15,7 +15,7 @@ from lowwater.errors import InvalidArgument, nearest
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration, saturating_add
 from lowwater.viz._panel import hashable
 from lowwater.viz.axes import TraceOrdinates
-from lowwater.viz.scene import Mark, Span, WatermarkStep
+from lowwater.viz.scene import Mark, Scene, Span, WatermarkStep
 from lowwater.viz.words import (
     element_title,
     key_text,
@@ -150,6 +150,10 @@ class JoinScene:
         return tuple(sorted({self.y.clip(moment) for moment in moments}))
 
 
+AnyScene: TypeAlias = Scene | JoinScene
+"""The content of any diagram."""
+
+
 def join_scene(
     trace: StageTrace,
     chosen: Sequence[Hashable],
@@ -178,9 +182,9 @@ def join_scene(
     _check_column(trace, column)
     ordinates = TraceOrdinates.of(trace)
     times = [int(element.time) for element in trace.elements]
-    x = stretch or _airy(min(times, default=0), max(times, default=1))
+    x = stretch or Span.airy(min(times, default=0), max(times, default=1), 25)
     moments = [*ordinates.elements, *ordinates.pairs] or list(ordinates.moves)
-    y = _airy(min(moments, default=0), max(moments, default=1), 8)
+    y = Span.airy(min(moments, default=0), max(moments, default=1), 8)
     watermark = tuple(_steps(trace, ordinates, None))
     made = [_PanelOf(trace, ordinates, key, stretch, column).build(watermark) for key in chosen]
     return JoinScene(
@@ -383,9 +387,3 @@ def _title(name: str, joining: Joining | AsOf) -> str:
     if joining.lateness_us:
         parts.append(f"allowed lateness {format_duration(joining.lateness_us)}")
     return f"{name}: {', '.join(parts)}"
-
-
-def _airy(low: int, high: int, parts: int = 25) -> Span:
-    """Return a range with some air at either end: one part in so many."""
-    air = max(1, (high - low) // parts)
-    return Span(max(START_OF_TIME + 1, low - air), min(END_OF_TIME - 1, high + air))

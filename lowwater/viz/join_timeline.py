@@ -11,16 +11,13 @@ time runs to the right::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import wrap
 from typing import final
 
 from lowwater.time import END_OF_TIME
-from lowwater.viz.axes import day_text, short_text, ticks
 from lowwater.viz.join_scene import JoinPanel, JoinScene, Lane
 from lowwater.viz.scene import Mark
-from lowwater.viz.timeline import check_room, plain, signed
+from lowwater.viz.text_axis import TextAxis, text_page
 
-_LEAST_PLOT, _LEAST_MARGIN = 30, 6
 _OUTCOMES = {"late": "<v> late, dropped", "duplicate": "{v} duplicate, dropped"}
 
 
@@ -35,12 +32,11 @@ def join_text(scene: JoinScene, *, width: int = 100, rows: int = 60) -> str:
     Raises:
         InvalidArgument: There is no room for a timeline.
     """
-    check_room(width, rows)
-    lines = wrap(scene.title, width, subsequent_indent="  ")
-    for panel in scene.panels:
-        lines += _Timeline(scene, panel, width, rows).lines()
-    lines += [*scene.notes, _legend(scene)]
-    return "\n".join(plain(line.rstrip()) for line in lines if line.strip()) + "\n"
+    return text_page(
+        scene,
+        lambda: (_Timeline(scene, panel, width, rows).lines() for panel in scene.panels),
+        _legend(scene), width, rows,
+    )  # fmt: skip
 
 
 @final
@@ -64,47 +60,38 @@ class _Timeline:
             if link.retracted is not None:
                 self._say(link.retracted, side, f"{left.text} + {right.text} retracted")
         self._moved = {step.y: step.x for step in scene.watermark}
-        names = (len(self._name(at)) for at in self._moments())
-        self._margin = max(_LEAST_MARGIN, 2 + max(names, default=0))
-        self._columns = max(_LEAST_PLOT, min(64, width - self._margin - 44))
+        self._axis = TextAxis.of(scene, self._moments(), width)
+        self._watermarks: dict[int, int | None] = {}
+        watermark: int | None = None
+        for at in self._moments():
+            self._watermarks[at] = watermark = self._moved.get(at, watermark)
 
     def lines(self) -> Iterator[str]:
-        if self._scene.headed:
-            yield f"{self._panel.name}:"
-        yield self._axis()
-        moments = self._moments()
-        left_out = len(moments) - self._rows
-        head = moments if left_out <= 0 else moments[: self._rows - self._rows // 2]
-        watermark: int | None = None
-        for at in moments:
-            watermark = self._moved.get(at, watermark)
-            if left_out > 0 and at == moments[len(head)]:
-                yield f"{'':{self._margin}}... {left_out:,} more moments ..."
-            if left_out <= 0 or at in head or at in moments[-(self._rows // 2) :]:
-                yield from self._moment(at, watermark)
-        yield from (f"{'':{self._margin}}{note}" for note in self._panel.notes)
+        return self._axis.lines(self._panel, self._moments(), self._rows, self._moment)
 
     def _moments(self) -> list[int]:
         low = self._scene.y.low
         moved = {step.y for step in self._scene.watermark if step.y > low}
         return sorted({at for at, _ in (*self._marks, *self._said)} | moved)
 
-    def _moment(self, at: int, watermark: int | None) -> Iterator[str]:
+    def _moment(self, at: int) -> Iterator[str]:
+        axis = self._axis
+        watermark = self._watermarks[at]
         sides = [side for side in (0, 1) if (at, side) in self._marks or (at, side) in self._said]
-        name = self._name(at)
+        name = axis.name(at)
         lanes: list[int | None] = [*sides] or [None]
         for side in lanes:
-            row = [" "] * (self._columns + 1)
+            row = [" "] * (axis.columns + 1)
             notes = [] if side is None else list(self._said.get((at, side), ()))
             if watermark is not None and watermark in self._scene.x:
-                row[self._column(watermark)] = "W" if at in self._moved else ":"
+                row[axis.column(watermark)] = "W" if at in self._moved else ":"
             elif at in self._moved and not sides:
                 every = "everything" if watermark == END_OF_TIME else "everything shown"
                 notes.append(f"the watermark has passed {every}")
             for mark in () if side is None else self._marks.get((at, side), ()):
-                self._write(row, mark)
+                axis.write(row, mark)
             which = "" if side is None else self._panel.lanes[side].name.partition(":")[0]
-            head = f"{name:{self._margin}}{''.join(row)}  {which:8}"
+            head = f"{name:{axis.margin}}{''.join(row)}  {which:8}"
             yield f"{head}  {notes[0]}" if notes else head
             yield from (f"{'':{len(head)}}  {note}" for note in notes[1:])
             name = ""
@@ -118,30 +105,6 @@ class _Timeline:
 
     def _say(self, at: int, side: int, text: str) -> None:
         self._said.setdefault((at, side), []).append(text)
-
-    def _write(self, row: list[str], mark: Mark) -> None:
-        text = signed(mark)
-        column = max(0, min(self._column(mark.x) - 1, len(row) - len(text)))
-        row[column : column + len(text)] = text
-
-    def _axis(self) -> str:
-        row = [" "] * (self._columns + 12)
-        free = 0
-        for tick in ticks(self._scene.x, self._columns // 9):
-            column = self._column(tick.at)
-            if column >= free:
-                row[column : column + len(tick.text)] = tick.text
-                free = column + len(tick.text) + 1
-        name = "step" if self._scene.steps else "clock"
-        when = day_text(self._scene.x)
-        return f"{name:{self._margin}}{''.join(row).rstrip()}  event time, {when}"
-
-    def _column(self, at: int) -> int:
-        x = self._scene.x
-        return (x.clip(at) - x.low) * self._columns // x.size
-
-    def _name(self, at: int) -> str:
-        return str(at) if self._scene.steps else short_text(at, self._scene.y, seconds=True)
 
 
 def _legend(scene: JoinScene) -> str:

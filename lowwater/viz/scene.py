@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
+from lowwater.time import END_OF_TIME, START_OF_TIME
+
 ElementOutcome: TypeAlias = Literal["kept", "late", "duplicate", "partly late"]
 BoxKind: TypeAlias = Literal["EARLY", "ON_TIME", "LATE", "OPEN"]
 
@@ -26,6 +28,12 @@ class Span:
 
     low: int
     high: int
+
+    @classmethod
+    def airy(cls, low: int, high: int, parts: int) -> Span:
+        """Return a range with some air at either end: one part in so many."""
+        air = max(1, (high - low) // parts)
+        return cls(max(START_OF_TIME + 1, low - air), min(END_OF_TIME - 1, high + air))
 
     @property
     def size(self) -> int:

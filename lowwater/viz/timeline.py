@@ -11,12 +11,10 @@ Only keys and values may contain other characters.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import wrap
 from typing import assert_never, final
 
-from lowwater.errors import InvalidArgument, describe
 from lowwater.time import END_OF_TIME
-from lowwater.viz.axes import day_text, short_text, ticks
+from lowwater.viz.axes import short_text
 from lowwater.viz.scene import (
     Box,
     Bracket,
@@ -27,20 +25,16 @@ from lowwater.viz.scene import (
     Scene,
     WatermarkStep,
 )
-from lowwater.viz.words import MINUS, endless
+from lowwater.viz.text_axis import TextAxis, text_page
+from lowwater.viz.words import endless
 
 _FILL = {"EARLY": "-", "ON_TIME": "=", "LATE": "~", "OPEN": " "}
-_SIGNS = {
-    "kept": ("(", ")"), "late": ("<", ">"), "duplicate": ("{", "}"), "partly late": ("(", ">"),
-}  # fmt: skip
 _MEANS = {
     "kept": "(v) element",
     "late": "<v> late, dropped",
     "duplicate": "{v} duplicate, dropped",
     "partly late": "(v> late for some of its windows",
 }
-_LEAST_WIDTH, _LEAST_PLOT = 60, 30
-_LEAST_MARGIN = 6
 _DENSE = ".:*#"
 _SPARSE = 3
 _Happening = Mark | Box | Retraction | Bracket | DensityCell | WatermarkStep
@@ -57,38 +51,11 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
     Raises:
         InvalidArgument: There is no room for a timeline.
     """
-    check_room(width, rows)
-    lines = wrap(scene.title, width, subsequent_indent="  ")
-    for panel in scene.panels:
-        lines += _Timeline(scene, panel, width, rows).lines()
-    lines += [*scene.notes, _legend(scene)]
-    return "\n".join(plain(line.rstrip()) for line in lines if line.strip()) + "\n"
-
-
-def check_room(width: int, rows: int) -> None:
-    """Raise if there is no room for a timeline.
-
-    Raises:
-        InvalidArgument: It is too narrow, or has too few rows.
-    """
-    for name, value, least in (("width", width, _LEAST_WIDTH), ("rows", rows, 2)):
-        if value < least:
-            raise InvalidArgument(
-                f"{describe(name, value)} leaves no room for a timeline",
-                where="to_text",
-                hint=f"Use {least} or more",
-            )
-
-
-def signed(mark: Mark) -> str:
-    """Return an element's value within the signs of its outcome."""
-    opening, closing = _SIGNS[mark.outcome]
-    text = mark.text or "*"
-    if mark.retract:
-        text = f"[{text}]"
-    if not mark.retract or mark.outcome != "kept":
-        text = f"{opening}{text}{closing}"
-    return text
+    return text_page(
+        scene,
+        lambda: (_Timeline(scene, panel, width, rows).lines() for panel in scene.panels),
+        _legend(scene), width, rows,
+    )  # fmt: skip
 
 
 @final
@@ -100,59 +67,36 @@ class _Timeline:
         self._moments: dict[int, list[_Happening]] = {}
         for moment, happening in _happenings(scene, panel):
             self._moments.setdefault(moment, []).append(happening)
-        names = (len(self._name(at)) for at in self._moments)
-        self._margin = max(_LEAST_MARGIN, 2 + max(names, default=0))
-        self._columns = max(_LEAST_PLOT, min(64, width - self._margin - 44))
+        self._axis = axis = TextAxis.of(scene, self._moments, width)
+        self._watermarks: dict[int, int | None] = {}
+        watermark: int | None = None
+        for at in sorted(self._moments):
+            for happening in self._moments[at]:
+                if isinstance(happening, WatermarkStep):
+                    watermark = happening.x
+            self._watermarks[at] = watermark
         self._edges = {
-            self._column(edge)
+            axis.column(edge)
             for box in panel.boxes
             for edge in (box.left, box.right)
             if edge in scene.x
         }
-        if len(self._edges) > self._columns // _SPARSE:
+        if len(self._edges) > axis.columns // _SPARSE:
             self._edges = set()  # they would be a wall, not marks on a scale
 
     def lines(self) -> Iterator[str]:
-        scene = self._scene
-        if scene.headed:
-            yield f"{self._panel.name}:"
-        yield self._axis()
-        moments = sorted(self._moments)
-        left_out = len(moments) - self._rows
-        head = moments if left_out <= 0 else moments[: self._rows - self._rows // 2]
-        watermark: int | None = None
-        for at in moments:
-            for happening in self._moments[at]:
-                if isinstance(happening, WatermarkStep):
-                    watermark = happening.x
-            if left_out > 0 and at == moments[len(head)]:
-                yield f"{'':{self._margin}}... {left_out:,} more moments ..."
-            if left_out <= 0 or at in head or at in moments[-(self._rows // 2) :]:
-                yield from self._line(at, watermark)
-        yield from (f"{'':{self._margin}}{note}" for note in self._panel.notes)
+        return self._axis.lines(self._panel, sorted(self._moments), self._rows, self._moment)
 
-    def _axis(self) -> str:
-        row = [" "] * (self._columns + 12)
-        free = 0
-        for tick in ticks(self._scene.x, self._columns // 9):
-            column = self._column(tick.at)
-            if column >= free:
-                row[column : column + len(tick.text)] = tick.text
-                free = column + len(tick.text) + 1
-        name = "step" if self._scene.steps else "clock"
-        return (
-            f"{name:{self._margin}}{''.join(row).rstrip()}  event time, {day_text(self._scene.x)}"
-        )
-
-    def _line(self, at: int, watermark: int | None) -> Iterator[str]:
-        row = ["|" if column in self._edges else " " for column in range(self._columns + 1)]
+    def _moment(self, at: int) -> Iterator[str]:
+        axis, watermark = self._axis, self._watermarks[at]
+        row = ["|" if column in self._edges else " " for column in range(axis.columns + 1)]
         notes: list[str] = []
         moved = False
         happenings = self._moments[at]
         for happening in happenings:
             match happening:
                 case DensityCell():
-                    row[self._column(happening.left)] = self._dense(happening)
+                    row[axis.column(happening.left)] = self._dense(happening)
                 case Box():
                     self._fill(row, happening)
                     notes.append(f"{self._window(happening)} {happening.value} {happening.label}")
@@ -169,40 +113,25 @@ class _Timeline:
                 case _:
                     assert_never(happening)
         if watermark is not None and watermark in self._scene.x:
-            row[self._column(watermark)] = "W" if moved else ":"
+            row[axis.column(watermark)] = "W" if moved else ":"
         elif moved and watermark is not None:
             every = "everything" if watermark == END_OF_TIME else "everything shown"
             notes.append(f"the watermark has passed {every}")
         for happening in happenings:
             if isinstance(happening, Mark):
-                self._write(row, happening)
-        head = f"{self._name(at):{self._margin}}{''.join(row)}"
+                axis.write(row, happening)
+        head = f"{axis.name(at):{axis.margin}}{''.join(row)}"
         yield f"{head}  {notes[0]}" if notes else head
         yield from (f"{'':{len(head)}}  {note}" for note in notes[1:])
 
     def _fill(self, row: list[str], box: Box) -> None:
-        left, right = self._column(box.left), self._column(box.right)
+        left, right = self._axis.column(box.left), self._axis.column(box.right)
         for column in range(left + 1, right):
             row[column] = _FILL[box.kind]
-
-    def _write(self, row: list[str], mark: Mark) -> None:
-        text = signed(mark)
-        column = max(0, min(self._column(mark.x) - 1, len(row) - len(text)))
-        for sign in text:
-            if column < len(row):
-                row[column] = sign
-            column += 1
 
     def _dense(self, cell: DensityCell) -> str:
         most = max(other.count for other in self._panel.cells)
         return _DENSE[min(len(_DENSE) - 1, len(_DENSE) * cell.count // (most + 1))]
-
-    def _column(self, at: int) -> int:
-        x = self._scene.x
-        return (x.clip(at) - x.low) * self._columns // x.size
-
-    def _name(self, at: int) -> str:
-        return str(at) if self._scene.steps else short_text(at, self._scene.y, seconds=True)
 
     def _window(self, of: Box | Retraction | Bracket) -> str:
         x = self._scene.x
@@ -254,9 +183,3 @@ def _legend(scene: Scene) -> str:
         if kind in kinds and kind != "OPEN"
     ]  # fmt: skip
     return "  ".join(parts)
-
-
-def plain(line: str) -> str:
-    """Return a line without signs that a terminal may not have."""
-    shown = line.replace(MINUS, "-").replace("…", "...")
-    return "".join(sign if sign.isprintable() else "?" for sign in shown)

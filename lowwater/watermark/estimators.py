@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -161,6 +162,13 @@ def columns_read(estimator: WatermarkEstimator) -> tuple[str, ...]:
 def holder_of(state: EstimatorState) -> str | None:
     """Return what holds an estimator's watermark, if the estimator reports it (:class:`Holder`)."""
     return state.holder() if isinstance(state, Holder) else None
+
+
+def announce_partitions(state: EstimatorState, partitions: Sequence[Any]) -> None:
+    """Tell an estimator which partitions its source has, if it minds partitions."""
+    announce = getattr(state, "announce", None)
+    if announce is not None:
+        announce(partitions)
 
 
 def excuse_silence(state: EstimatorState, clock: int) -> None:

@@ -56,12 +56,14 @@ class Estimates(Protocol):
 
 @final
 class PartitionsState:
-    """The minimum watermark over all expected partitions, or all partitions seen so far.
+    """The minimum watermark over all expected partitions, or all that are known so far.
+
+    A partition is known once its source has announced it, or it was seen.
 
     Args:
         estimates: The estimate of each partition.
-        by: The column of partitions.
-        expected: The partitions that count; ``None`` for those seen so far.
+        by: The column of partitions; those of the source are announced.
+        expected: The partitions that count; ``None`` for those that are known.
         idle_after: A partition without elements for this long is ignored, in microseconds of the
             clock; ``None``: never.
     """
@@ -76,14 +78,20 @@ class PartitionsState:
         self._partitions: list[Any] = []
         self._slots: dict[Any, int] = {}
         self._heard = np.zeros(0, dtype=np.bool_)
+        # Where nothing was heard: when it was announced, or the start of time before a clock is.
         self._heard_at = np.zeros(0, dtype=np.int64)
         self._clock = START_OF_TIME
         self._at = START_OF_TIME
         self._add(expected or ())
 
+    def announce(self, partitions: Sequence[Any]) -> None:
+        """Wait for partitions of the source from which elements may come. O(partitions)."""
+        if self._by == PARTITION and not self._fixed:
+            self._add(p for p in partitions if p not in self._slots)
+
     def observe(self, observed: Observed) -> None:
         """Observe a bundle. O(n + partitions in it) if the estimates are vectorised."""
-        self._clock = max(self._clock, observed.clock)
+        self._move_clock(observed.clock)
         n = len(observed.times)
         if not n:
             return
@@ -99,20 +107,22 @@ class PartitionsState:
 
     def current(self, clock: int) -> int:
         """Return the watermark. O(partitions)."""
-        self._clock = max(self._clock, clock)
-        if self._heard.size and self._heard.all():
+        self._move_clock(clock)
+        if self._heard.any() and not self._missing().any():
             estimates = self._estimates.current(self._clock)
             self._at = max(self._at, int(estimates[self._active()].min()))
         return self._at
 
     def remember(self) -> Any:
         slots = np.flatnonzero(self._heard).tolist()
+        unheard = [] if self._fixed else np.flatnonzero(~self._heard).tolist()
         return {
             "at": self._at,
             "clock": self._clock,
             "partitions": [self._partitions[slot] for slot in slots],
             "heard_at": self._heard_at[slots].tolist(),
             "estimates": [self._estimates.slot(slot).remember() for slot in slots],
+            "announced": [[self._partitions[n], int(self._heard_at[n])] for n in unheard],
         }
 
     def resume(self, known: Any) -> None:
@@ -130,6 +140,11 @@ class PartitionsState:
                 self._heard[slot] = True
                 self._heard_at[slot] = heard_at
                 self._estimates.slot(slot).resume(estimate)
+        for partition, announced_at in known.get("announced", ()):  # earlier versions had none
+            self.announce([partition])
+            slot = self._slots.get(partition)
+            if slot is not None and not self._heard[slot]:
+                self._heard_at[slot] = announced_at
 
     def excuse(self, clock: int) -> None:
         """Measure silence from this instant on, because nothing was read before.
@@ -137,14 +152,14 @@ class PartitionsState:
         Needed when a run on the wall clock resumes: otherwise every partition would look idle at
         once, and the first one to be read would pull the watermark past the others.
         """
-        self._clock = max(self._clock, clock)
-        self._heard_at[self._heard] = self._clock
+        self._move_clock(clock)
+        self._heard_at[:] = self._clock
 
     def holder(self) -> str:
         """Return which partition holds the watermark, and why."""
         if not self._heard.size:
             return "no partition has been seen"
-        missing = np.flatnonzero(~self._heard)
+        missing = np.flatnonzero(self._missing() if self._heard.any() else ~self._heard)
         if missing.size:
             others = f", nor have {missing.size - 1} others" if missing.size > 1 else ""
             return f"partition {self._partitions[missing[0]]!r} has not been seen{others}"
@@ -163,13 +178,17 @@ class PartitionsState:
         return text if inner is None else f"{text}: {inner}"
 
     def left_out(self) -> list[Any]:
-        """Return the partitions that are ignored as idle, in order of their first element."""
-        if not self._heard.all():
+        """Return the partitions that are ignored as idle, in the order in which they were known."""
+        if not self._heard.any() or (self._fixed and not self._heard.all()):
             return []
         return [self._partitions[slot] for slot in np.flatnonzero(~self._active()).tolist()]
 
+    def _missing(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Return which partitions are waited for that were not heard yet, bool."""
+        return ~self._heard if self._fixed else ~self._heard & self._active()
+
     def _active(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Return which partitions count, bool; at least one does.
+        """Return which partitions count, bool; at least one does if any was heard.
 
         The partitions heard last always count, so the watermark does not depend on whether it was
         read between the moments at which one partition and then the next became idle.
@@ -181,10 +200,17 @@ class PartitionsState:
         if due < START_OF_TIME:
             return np.ones(heard_at.size, dtype=np.bool_)
         active: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = heard_at > due
-        return active | (heard_at == heard_at.max())
+        last = heard_at[self._heard].max(initial=START_OF_TIME)
+        return active | (self._heard & (heard_at == last))
 
     def _idle(self, since: int) -> bool:
         return self._idle_after is not None and self._clock - since >= self._idle_after
+
+    def _move_clock(self, clock: int) -> None:
+        if clock > self._clock:
+            if self._clock == START_OF_TIME:  # what was announced before there was a clock
+                self._heard_at[~self._heard & (self._heard_at == START_OF_TIME)] = clock
+            self._clock = clock
 
     def _add(self, partitions: Any) -> None:
         for partition in partitions:
@@ -193,8 +219,8 @@ class PartitionsState:
         more = len(self._partitions) - self._heard.size
         if more:
             self._heard = np.concatenate((self._heard, np.zeros(more, dtype=np.bool_)))
-            start = np.full(more, START_OF_TIME, dtype=np.int64)
-            self._heard_at = np.concatenate((self._heard_at, start))
+            since = np.full(more, self._clock, dtype=np.int64)
+            self._heard_at = np.concatenate((self._heard_at, since))
             self._estimates.grow(len(self._partitions))
 
 
@@ -276,20 +302,21 @@ class PerPartition:
     """The minimum of the watermarks of all partitions, each estimated from its own elements.
 
     An expected partition without elements holds the watermark at the start of time indefinitely,
-    because its elements may have any event time. Without ``expected``, the partitions seen so far
-    count, and elements of a new partition may be late. The watermark never goes back (S-T3), even
+    because its elements may have any event time. Without ``expected``, all partitions count that
+    the source has announced, as ``read_kafka`` and ``read_log`` do, or that were seen; elements of
+    a partition that becomes known later may be late. The watermark never goes back (S-T3), even
     when a partition appears or resumes.
 
     A partition without elements for ``idle_after``, by the clock of the run, is ignored until its
-    next element. The partition heard last is never ignored: if all are idle, it alone holds the
-    watermark.
+    next element, also one that was announced and has had none. The partition heard last is never
+    ignored: if all are idle, it alone holds the watermark.
 
     Args:
         estimator: Estimates the watermark of each partition.
         by: The column with each element's partition; ``None`` if the source knows it (as a log
             does). Null is a partition like any other.
         expected: The partitions that count; elements of others neither advance nor hold the
-            watermark. ``None``: those seen so far.
+            watermark. ``None``: those that are known.
         idle_after: How long a partition may be silent, above zero; ``None``: indefinitely.
 
     ``BoundedDisorder`` and ``Ascending`` cost O(n) per bundle in numpy, and O(partitions) per read

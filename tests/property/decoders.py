@@ -36,7 +36,7 @@ from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.window.inspect import InspectedWindows
 from lowwater.errors import DataError, StateError
-from lowwater.io.log import frames
+from lowwater.io.log import frame_format
 from lowwater.io.sinks import Callback
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.run import Outcomes
@@ -51,7 +51,7 @@ from tests.property import process_columns_model, process_model
 from tests.unit.engine.local.durable_runs import Stopped, stopping, write_files
 from tests.unit.io.deliveries import with_everything
 
-REFUSALS = (StateError, DataError, frames.Damaged)
+REFUSALS = (StateError, DataError, frame_format.Damaged)
 _KNOWN = (
     type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset, dt.date, dt.time,
     dt.datetime, dt.timedelta, Decimal, uuid.UUID, Instant,
@@ -128,32 +128,34 @@ def _frame_samples() -> list[bytes]:
     )
     samples = []
     for kind, what, count in (
-        (frames.Kind.SCHEMA, _SCHEMA, 0),
-        (frames.Kind.RECORDS, batch, 3),
-        (frames.Kind.SPARSE, frames.Sparse(7, np.array([0, 4, 5]), batch), 9),
+        (frame_format.Kind.SCHEMA, _SCHEMA, 0),
+        (frame_format.Kind.RECORDS, batch, 3),
+        (frame_format.Kind.SPARSE, frame_format.Sparse(7, np.array([0, 4, 5]), batch), 9),
     ):
-        if isinstance(what, frames.Sparse):
-            payload = pa.py_buffer(frames.encode_sparse(what))
+        if isinstance(what, frame_format.Sparse):
+            payload = pa.py_buffer(frame_format.encode_sparse(what))
         else:
-            payload = frames.encode_payload(what)
-        samples.append(frames.encode_header(kind, 5, 6, count, payload) + payload.to_pybytes())
+            payload = frame_format.encode_payload(what)
+        samples.append(
+            frame_format.encode_header(kind, 5, 6, count, payload) + payload.to_pybytes()
+        )
         samples.append(payload.to_pybytes())
     return samples
 
 
 def _check_frame(sample: int, data: bytes) -> None:
     """Look at frames as a log does, and at payloads behind a checksum that is right by chance."""
-    if len(data) >= frames.HEADER_BYTES:
-        header = frames.decode_header(data)
+    if len(data) >= frame_format.HEADER_BYTES:
+        header = frame_format.decode_header(data)
         if header is not None and len(data) >= header.size:
-            frames.is_sound(header, data)
-    payload = data if sample % 2 else data[frames.HEADER_BYTES :]
+            frame_format.is_sound(header, data)
+    payload = data if sample % 2 else data[frame_format.HEADER_BYTES :]
     if sample < 2:
-        frames.decode_schema(payload)
+        frame_format.decode_schema(payload)
     elif sample < 4:
-        frames.decode_records(payload, _SCHEMA, 3).to_pydict()
+        frame_format.decode_records(payload, _SCHEMA, 3).to_pydict()
     else:
-        found = frames.decode_sparse(memoryview(payload), _SCHEMA, 9)
+        found = frame_format.decode_sparse(memoryview(payload), _SCHEMA, 9)
         assert len(found.places) == (0 if found.records is None else found.records.num_rows)
         assert all(0 <= place < 9 for place in found.places)
         if found.records is not None:

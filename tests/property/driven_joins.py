@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.join import keyed_operator, spilled_keys
-from lowwater.engine.join.inspect import verify_records
 from lowwater.engine.join.joining import LEFT, RIGHT, Side
 from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
+from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.process.output import MAIN, ProcessOutput
 from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column

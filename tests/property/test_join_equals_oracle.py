@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
+from lowwater.engine.join.interval_join import JoinOperator
 from lowwater.engine.join.joining import Between, Joining
-from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.steps import EndOfInput, WatermarkAdvance
 from lowwater.testing._join_scenarios import JoinCase, drive, join_cases

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.join.as_of import AsOfOperator
+from lowwater.engine.join.interval_join import JoinOperator
 from lowwater.engine.join.joining import (
     HOWS,
     LEFT,
@@ -25,7 +26,6 @@ from lowwater.engine.join.joining import (
     of_tables,
 )
 from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
-from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.tables import DELETED, GroupOperator, Upserting, UpsertOperator
 from lowwater.engine.records.columns import Column

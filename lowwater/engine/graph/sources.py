@@ -123,8 +123,8 @@ class ReplayableSource(Source, Protocol):
 
         The next batch after a position must always be the same, even if more data has arrived
         since. A source that grows can fix the extent of its next batch by first yielding an empty
-        batch whose position records it. While it waits for a batch that is fixed, it may yield
-        empty batches with ``rest_seconds`` and the same position.
+        batch whose position records it, as :mod:`lowwater.io.foretold` does. While it waits for a
+        batch that is fixed, it may yield empty batches with ``rest_seconds`` and the same position.
 
         Args:
             position: The position of the last batch that was read; ``None`` for the beginning.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.join.joining import LEFT, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.join.persistence import StoredSides
+from lowwater.engine.join.side_persistence import StoredSides
 from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column

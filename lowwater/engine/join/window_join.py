@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates._values import ColumnValues, flattened
+from lowwater.engine.aggregates._column_values import ColumnValues, flattened
 from lowwater.engine.join.joining import LEFT, RIGHT, How, Side
 from lowwater.engine.join.keyed_operator import record_hashes
 from lowwater.engine.join.pairs import JoinedColumns, Types

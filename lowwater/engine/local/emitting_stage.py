@@ -11,9 +11,9 @@ import numpy as np
 from lowwater.engine.graph.graph import Computed, Grouped, Joined, Passed, Stage, Upserted
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.as_of import AsOfOperator
+from lowwater.engine.join.interval_join import JoinOperator
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.keyed_operator import KeyedOperator, SideBundle, SidesAdvance
-from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local.duplicates import DuplicateFilter

@@ -357,6 +357,7 @@ class LocalRun:
     ) -> Iterator[Outcome]:
         """Process a batch; if the run is stopped amid it, its position is the one before it."""
         taken = reader.taken + len(records) + len(records.unreadable)
+        reader.mark.announce(records.partitions)
         if self._recorder is not None:
             records = self._recorder.read(reader.read, records)
         yield from self._read(reader, records, began)

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from lowwater.engine.graph.graph import Read
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
-from lowwater.watermark import Observed, excuse_silence, holder_of
+from lowwater.watermark import Observed, announce_partitions, excuse_silence, holder_of
 
 
 @final
@@ -29,6 +29,11 @@ class SourceWatermark:
         self._silent_at: int | None = None
         self._asked_at = START_OF_TIME
         self._away = False
+
+    def announce(self, partitions: Sequence[Any]) -> None:
+        """Report the partitions from which elements may come."""
+        if self._estimator is not None:
+            announce_partitions(self._estimator, partitions)
 
     def observe(self, observed: Observed) -> None:
         """Report elements; the clock at their arrival is that of ``observed``."""

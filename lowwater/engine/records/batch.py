@@ -52,6 +52,8 @@ class Records:
             they follow ``first_row``.
         rejected: Dead letters of the stateless step that made these elements, each with its row
             among the elements that the step was given.
+        partitions: The partitions from which the source may have elements, in this batch or later;
+            ``PerPartition`` waits for them (S-T3).
     """
 
     columns: Mapping[str, Column]
@@ -62,6 +64,7 @@ class Records:
     rest_seconds: float = 0.0
     row_numbers: Int64Array | None = None
     rejected: Sequence[tuple[int, ErrorRecord]] = ()
+    partitions: tuple[Any, ...] = ()
 
     @classmethod
     def from_arrow(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
-from lowwater.engine.aggregates._values import keeps_values, no_lists
+from lowwater.engine.aggregates._column_values import keeps_values, no_lists
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, InternalError

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.aggregates._values import flattened, lists_of, no_lists
+from lowwater.engine.aggregates._column_values import flattened, lists_of, no_lists
 from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import NONE, expand_ranges
 from lowwater.state.bag import Bag

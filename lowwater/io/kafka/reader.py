@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 from lowwater.errors import DataError
+from lowwater.io.foretold import Part
 from lowwater.io.kafka.bounds import Bound, GivenOffsets
 from lowwater.io.kafka.client import (
     LOG,
@@ -32,18 +32,8 @@ _QUEUE_KB = 16_384
 """How much the client library fetches ahead, unless ``config=`` says."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Messages that are read together, and the offsets after them.
-
-    Args:
-        messages: The messages, by partition and offset.
-        end: Where the next part begins.
-    """
-
-    messages: list[Any]
-    end: Offsets
+MessagePart: TypeAlias = Part[list[Any], Offsets]
+"""Messages that are read together, by partition and offset, and the offsets after them."""
 
 
 @final
@@ -62,6 +52,9 @@ class TopicReader:
         topic_id: The id that the topic had when the offsets were noted; ``None`` if not known.
         start: Where to begin without offsets.
         end: Where the input ends.
+
+    Attributes:
+        partitions: The partitions from which messages may come.
 
     Raises:
         DataError: The topic is not there or was created anew, or what is to be read no longer is.
@@ -86,6 +79,7 @@ class TopicReader:
         self._stash: dict[int, list[Any]] = {}
         self._reached: dict[int, int] = {}
         self._until: dict[int, int | None] = {}
+        self.partitions: tuple[int, ...] = ()
         self._paused: set[int] = set()
         self._heard: set[int] = set()
         self._ahead: dict[int, int] = {}
@@ -144,12 +138,12 @@ class TopicReader:
             else:
                 self._heed(error, message)
 
-    def next_parts(self, most: int) -> list[Part]:
+    def next_parts(self, most: int) -> list[MessagePart]:
         """Return what was fetched in parts of at most so many messages.
 
         Each part has messages of every partition that has any, so that no partition is far ahead.
         """
-        parts = []
+        parts: list[MessagePart] = []
         while any(self._stash.values()):
             messages = []
             shares = _shares({n: len(stash) for n, stash in self._stash.items() if stash}, most)
@@ -171,7 +165,7 @@ class TopicReader:
         self._pause(set(self._reached) - missing if missing else set())
         return not missing
 
-    def part_until(self, until: Mapping[str, int]) -> Part:
+    def part_until(self, until: Mapping[str, int]) -> MessagePart:
         """Return all messages before these offsets, which :meth:`has` has found there."""
         messages = []
         for number in sorted(self._stash):
@@ -339,6 +333,9 @@ class TopicReader:
     def _assign(self, begin: Mapping[int, int]) -> None:
         for number, offset in begin.items():
             self._stash[number], self._reached[number] = [], offset
+            until = self._until[number]
+            if until is None or offset < until:
+                self.partitions = tuple(sorted((*self.partitions, number)))
         place = self._kafka.TopicPartition
         self._consumer.incremental_assign(
             [place(self._topic, number, offset) for number, offset in begin.items()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
@@ -12,28 +10,49 @@ import pyarrow as pa
 
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
+from lowwater.io.foretold import foretold_batches
 from lowwater.io.kafka.bounds import Bound
+from lowwater.io.kafka.connecting import Connecting
 from lowwater.io.kafka.group import commit_offsets
-from lowwater.io.kafka.reader import Part, TopicReader
-from lowwater.io.kafka.values import MessageColumns, MessageDecoder, ValueFormat
+from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder, ValueFormat
+from lowwater.io.kafka.reader import MessagePart, Offsets, TopicReader
 from lowwater.state.formats import damaged, decoding
 
 _REST_S = 0.05
 """How long a source that has nothing new rests while others are read."""
+_CONNECT_S = 0.5
+"""How long a run waits for the brokers before it looks whether it is to stop."""
 _NOTHING = Records({}, 0)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class _Following:
+    """How far the offsets of a group have followed the state.
+
+    Args:
+        readers: What reads the topic now.
+        was_read: Whether the brokers were reached.
+        owed: What they are to take once they are.
+        taken: What they have taken, as far as that is known.
+    """
+
+    readers: list[TopicReader] = field(default_factory=list)
+    was_read: bool = False
+    owed: Mapping[str, int] | None = None
+    taken: Mapping[str, int] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
 class KafkaSource:
     """The messages of a topic.
 
     A position is ``{"at": offsets, "next": offsets, "id": the topic's id, "types": column types}``:
-    where the next batch begins, and where it ends if that is fixed. What a fetch returns depends
-    on what has been produced by then, so a batch whose end is not fixed is preceded by an empty
-    batch whose position fixes it: after any position the next batch is always the same. Within a
-    batch, records come by partition and offset; of messages with several rows, each partition has
-    a row in turn.
+    where the next batch begins, and where it ends if that is fixed
+    (:mod:`lowwater.io.foretold`); all are ``None`` before the brokers are reached. Within a batch,
+    records come by partition and offset; of messages with several rows, each partition has a row in
+    turn.
 
     Args:
         servers: The brokers.
@@ -49,6 +68,7 @@ class KafkaSource:
         fractions: Whether event times may be floats.
     """
 
+    # A state directory knows the fields that are not ``repr=False``: they must not change.
     servers: str = field(repr=False)
     topic: str
     value: ValueFormat
@@ -60,8 +80,7 @@ class KafkaSource:
     end: Bound = "never"
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     fractions: bool = field(default=False, repr=False)
-    _live: list[TopicReader] = field(default_factory=list, init=False, repr=False, compare=False)
-    _taken: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _group: _Following = field(default_factory=_Following, init=False, repr=False, compare=False)
 
     partitioned: ClassVar[bool] = True
     """Its partitions are read at different speeds: see :func:`lowwater.check`."""
@@ -93,79 +112,98 @@ class KafkaSource:
         """Have the offsets of the group follow the state."""
         if self.group is None:
             return
-        offsets = position["at"]
-        for reader in self._live:
-            reader.commit(offsets)
-        # Otherwise it is before the input is read, or after its end.
-        if self._live or offsets == self._taken:
+        offsets, following = position["at"], self._group
+        if offsets is None:
             return
-        if commit_offsets(self.servers, self.topic, self.config, self.group, offsets):
-            self._taken.update(offsets)
+        if following.readers:
+            for reader in following.readers:
+                reader.commit(offsets)
+        elif not following.was_read:  # a run that is about to connect
+            following.owed = offsets
+        elif offsets != following.taken and commit_offsets(
+            self.servers, self.topic, self.config, self.group, offsets
+        ):
+            following.taken = offsets
 
     def _batches(self, position: Position | None, size: int) -> Iterator[tuple[Records, Position]]:
         known: Position = {"at": None, "next": None, "id": None, "types": None}
         known.update(position or {})
-        ahead: Mapping[str, int] = known["next"] or {}
-        reader = TopicReader(
-            self.servers, self.topic, self.config, self.group,
-            known["at"], ahead, known["id"], self.start, self.end,
-        )  # fmt: skip
+        connecting = Connecting(lambda: self._reader(known), TopicReader.close)
+        seconds = _CONNECT_S
+        try:
+            while (reader := connecting.wait(seconds)) is None:
+                yield replace(_NOTHING, rest_seconds=_REST_S), known
+                seconds = _REST_S
+        finally:
+            connecting.give_up()
         types: dict[str, pa.DataType] = {} if known["types"] is None else _types_of(known["types"])
         decoder = MessageDecoder(
             self.topic, self.value, self.columns, self.time, self.fractions, types, self.known
         )
-        self._live.append(reader)
+        following = self._group
+        following.was_read = True
+        following.readers.append(reader)
         try:
-            yield from self._read(reader, decoder, ahead, size)
+            if following.owed is not None:
+                reader.commit(following.owed)
+                following.owed = None
+            yield from foretold_batches(_TopicParts(reader, decoder, size), known["next"])
         finally:
-            self._live.remove(reader)
-            self._taken.clear()
-            self._taken.update(reader.close())
+            following.readers.remove(reader)
+            following.taken = reader.close()
 
-    def _read(
-        self, reader: TopicReader, decoder: MessageDecoder, ahead: Mapping[str, int], size: int
-    ) -> Iterator[tuple[Records, Position]]:
-        """Yield the records from where the reader stands."""
-        parts: deque[Part] = deque()
-        at, patience, heard = reader.at, 0.0, False
+    def _reader(self, known: Position) -> TopicReader:
+        return TopicReader(
+            self.servers, self.topic, self.config, self.group,
+            known["at"], known["next"] or {}, known["id"], self.start, self.end,
+        )  # fmt: skip
 
-        def position() -> Position:
-            return {
-                "at": at,
-                "next": parts[0].end if parts else dict(ahead) or None,
-                "id": reader.topic_id,
-                "types": _encoded(decoder.types),
-            }
+    def __repr__(self) -> str:
+        return f"KafkaSource({self.servers!r}, {self.topic!r})"
 
-        def fetch(seconds: float) -> None:
-            nonlocal ahead, heard
-            reader.poll(seconds, size)
-            if ahead:
-                if reader.has(ahead):
-                    parts.append(reader.part_until(ahead))
-                    ahead = {}
-            elif heard or reader.has_heard_all(size):
-                heard = True
-                parts.extend(reader.next_parts(size))
 
-        while True:
-            if not parts:
-                was_ahead = bool(ahead)
-                fetch(patience)
-                if not parts and reader.is_ended and not ahead:
-                    yield _NOTHING, position()
-                    return
-                patience = 0.0 if parts else _REST_S
-                if not (parts and was_ahead):  # else the position has it already
-                    asked = time.monotonic()
-                    yield replace(_NOTHING, rest_seconds=patience), position()
-                    patience = max(0.0, patience - (time.monotonic() - asked))
-                continue
-            part = parts.popleft()
-            records, at = decoder.records(part.messages), part.end
-            if not parts:
-                fetch(0.0)
-            yield records, position()
+@final
+class _TopicParts:
+    """The parts of a topic that a reader fetches, as batches.
+
+    Args:
+        reader: Reads the topic.
+        decoder: Makes records of messages.
+        size: The largest number of messages in a part.
+    """
+
+    def __init__(self, reader: TopicReader, decoder: MessageDecoder, size: int) -> None:
+        self._reader, self._decoder, self._size = reader, decoder, size
+        self._at = reader.at
+        self._is_foretold = self._has_heard_all = False
+
+    def fetch(self, until: Offsets | None, seconds: float | None) -> list[MessagePart]:
+        reader, size = self._reader, self._size
+        reader.poll(seconds or 0.0, size)
+        self._is_foretold = until is not None
+        if until is not None:
+            return [reader.part_until(until)] if reader.has(until) else []
+        self._has_heard_all = self._has_heard_all or reader.has_heard_all(size)
+        return reader.next_parts(size) if self._has_heard_all else []
+
+    def rest(self) -> float | None:
+        return None if self._reader.is_ended and not self._is_foretold else _REST_S
+
+    def batch(self, part: MessagePart, following: Offsets | None) -> tuple[Records, Position]:
+        records, self._at = self._decoder.records(part.content), part.end
+        return replace(records, partitions=self._reader.partitions), self._position(following)
+
+    def pause(self, following: Offsets | None) -> tuple[Records, Position]:
+        nothing = replace(_NOTHING, partitions=self._reader.partitions)
+        return nothing, self._position(following)
+
+    def _position(self, following: Offsets | None) -> Position:
+        return {
+            "at": self._at,
+            "next": following,
+            "id": self._reader.topic_id,
+            "types": _encoded(self._decoder.types),
+        }
 
 
 def _encoded(types: Mapping[str, pa.DataType]) -> bytes:
@@ -183,6 +221,8 @@ def _check(position: Position) -> None:
     what = "the position in the topic"
     with decoding(what):
         at, ahead = position["at"], position["next"]
+        if at is None and ahead is None:
+            return
         for offsets in (at, ahead or {}):
             if not all(
                 isinstance(number, str) and number.isdigit() and type(offset) is int

@@ -10,8 +10,8 @@ from typing import TypeVar, final
 import pyarrow as pa
 
 from lowwater.errors import DataError
+from lowwater.io.log.frame_format import LAST_OFFSET, Damaged, Kind, decode_schema
 from lowwater.io.log.frame_records import FrameRecords
-from lowwater.io.log.frames import LAST_OFFSET, Damaged, Kind, decode_schema
 from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.segment_files import (
     Frame,

@@ -8,7 +8,7 @@ from typing import Self, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.io.log.frames import Damaged, Kind, decode_records, decode_sparse
+from lowwater.io.log.frame_format import Damaged, Kind, decode_records, decode_sparse
 from lowwater.io.log.segment_files import Frame
 from lowwater.time import Int64Array
 

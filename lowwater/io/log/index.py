@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import final
 
-from lowwater.io.log.frames import Header, Kind
+from lowwater.io.log.frame_format import Header, Kind
 from lowwater.io.log.segment_files import Frame, Segment, SegmentReader
 from lowwater.time import END_OF_TIME
 

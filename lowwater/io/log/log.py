@@ -13,8 +13,8 @@ import pyarrow as pa
 from lowwater.engine.graph.clocks import Clock, WallClock
 from lowwater.errors import DataError, InvalidArgument, StateError, describe
 from lowwater.io.log._files import FileLock
-from lowwater.io.log.compaction import PartitionCompactor, remove_unfinished
 from lowwater.io.log.conform import as_batch, difference, split_by_key
+from lowwater.io.log.key_compaction import PartitionCompactor, remove_unfinished
 from lowwater.io.log.last_records import LastRecords, require_columns
 from lowwater.io.log.layout import MOST_PARTITIONS, Layout
 from lowwater.io.log.partition import PartitionWriter

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.log._files import FileLock, sync_folder
-from lowwater.io.log.frames import (
+from lowwater.io.log.frame_format import (
     LONGEST_PAYLOAD,
     Kind,
     encode_header,

@@ -8,7 +8,7 @@ from typing import Self, final
 from lowwater.engine.graph.sources import READ_ROWS
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.log.cursor import PartitionCursor, PartitionView
-from lowwater.io.log.frames import LAST_OFFSET
+from lowwater.io.log.frame_format import LAST_OFFSET
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.values import (
     LogBatch,

@@ -11,7 +11,7 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.io.log._files import sync_folder
-from lowwater.io.log.frames import Damaged, Kind, decode_schema
+from lowwater.io.log.frame_format import Damaged, Kind, decode_schema
 from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.segment_files import Frame, Gap, Segment, SegmentReader, schema_of
 from lowwater.io.log.values import Recovered

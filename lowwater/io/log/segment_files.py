@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lowwater.errors import DataError
 from lowwater.io.log._files import sync_folder
-from lowwater.io.log.frames import (
+from lowwater.io.log.frame_format import (
     ALIGNMENT,
     HEADER_BYTES,
     MAGIC,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow as pa
 from lowwater.engine.graph.sources import Position, read_rows
 from lowwater.engine.records.batch import Records, readable
 from lowwater.errors import DataError
+from lowwater.io.foretold import Part, foretold_batches
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import LogBatch, Offsets, Start
@@ -80,10 +80,7 @@ class LogSource:
         """Yield the records after a position, and with each batch the position after it.
 
         A position is ``{"at": offsets, "next": offsets}``: the exact offsets, and the end of the
-        next batch if it is already fixed. How long a batch is depends on how much has been
-        appended by the time of the read. A batch whose end is not fixed is therefore preceded by
-        an empty batch whose position fixes it, so that after any position the next batch is always
-        the same.
+        next batch if it is already fixed (:mod:`lowwater.io.foretold`).
 
         Compaction may remove records of the next batch before a restart reads it again, but the
         batch ends where the position says. Batches are no longer than a bundle, so a run that had
@@ -118,82 +115,115 @@ class LogSource:
         numbers = layout.numbers(self.partitions)
         limit = {} if self.follow else {str(n): layout.view(n).latest() for n in numbers}
         start = self.start if position is None else position["at"]
+        until: Offsets | None = None if position is None else position["next"]
+        wait = self.wait if self.follow else None
         with closing(LogReader(layout, numbers, start, None)) as reader:
-            begin = reader.position
-            parts: deque[_Part] = deque()
-            empty: Records | None = None
-            pause = self.wait.seconds if isinstance(self.wait, Poll) else 0.0
-            rested = False  # while other sources were read
-            if position is not None and position["next"] is not None:
-                foretold = _foretold(reader, position["next"])
-                if foretold:
-                    parts.append(_Part(foretold, reader.position))
-                else:  # compaction has removed them: an empty batch takes their place
-                    begin = reader.position
-                    empty = _no_records(layout)
-                    if empty is not None:
-                        yield empty, {"at": begin, "next": None}
-            reader.stop_at(limit)
-            while True:
-                if not parts:
-                    parts.extend(_read(reader, rows, longest))
-                    empty = _no_records(layout) if empty is None else empty
-                    if empty is not None and (parts or self.follow):
-                        reader.sync()
-                        rest = 0.0 if parts else pause
-                        asked = time.monotonic()
-                        yield replace(empty, rest_seconds=rest), _position(begin, parts)
-                        rested = bool(rest) and time.monotonic() - asked >= rest
-                if not parts:
-                    if not self.follow or not (rested or self.wait()):
-                        return
-                    continue
-                part = parts.popleft()
-                records, begin = _records(layout, part.batches), part.end
-                if not parts:
-                    parts.extend(_read(reader, rows, longest))
-                reader.sync()
-                yield records, _position(begin, parts)
+            yield from foretold_batches(
+                _LogParts(layout, reader, limit, rows, longest, wait), until
+            )
+
+
+_LogPart: TypeAlias = Part[list[LogBatch], Offsets]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The records of a batch, in order, and the position after them."""
+class _LogParts:
+    """The parts of a log that a reader reads, as batches.
 
-    batches: list[LogBatch]
-    end: Offsets
+    Args:
+        layout: The log's folder.
+        reader: Reads the log.
+        limit: Where each partition ends; those that are left out have no end.
+        rows: How many records are read at a time.
+        longest: The largest number of records in a part.
+        wait: What to do while there is nothing new; ``None``: that is the end.
+    """
 
+    def __init__(
+        self,
+        layout: Layout,
+        reader: LogReader,
+        limit: Offsets,
+        rows: int,
+        longest: int,
+        wait: Wait | None,
+    ) -> None:
+        self._layout, self._reader, self._limit = layout, reader, limit
+        self._rows, self._longest, self._wait = rows, longest, wait
+        self._at = reader.position
+        self._nothing = Records({}, 0)
+        self._partitions = tuple(
+            int(number)
+            for number, offset in self._at.items()
+            if number not in limit or offset < limit[number]
+        )
+        self._waits = False
+        reader.stop_at(limit)
 
-def _position(at: Offsets, parts: deque[_Part]) -> Position:
-    return {"at": at, "next": parts[0].end if parts else None}
+    def fetch(self, until: Offsets | None, seconds: float | None) -> list[_LogPart]:
+        if until is not None:
+            part = Part(self._foretold(until), self._reader.position)
+            self._reader.stop_at(self._limit)
+            return [part]
+        waits, self._waits = self._waits, False
+        if waits and not self._look_again(seconds or 0.0):
+            self._wait = None
+            return []
+        return self._read()
 
+    def rest(self) -> float | None:
+        self._waits = True
+        if self._wait is None:
+            return None
+        return self._wait.seconds if isinstance(self._wait, Poll) else 0.0
 
-def _read(reader: LogReader, rows: int, longest: int) -> list[_Part]:
-    """Return the next records in parts of at most ``longest``; none if there are none yet."""
-    end = reader.position
-    batches = _in_order(reader.read(rows))
-    parts = []
-    for part in _split(batches, longest):
-        end = {**end, **{str(one.partition): one.next_offset for one in part}}
-        parts.append(_Part(part, end))
-    if parts:
-        parts[-1] = _Part(parts[-1].batches, reader.position)
-    return parts
+    def batch(self, part: _LogPart, following: Offsets | None) -> tuple[Records, Position]:
+        self._at = part.end
+        if not part.content:  # compaction has removed them: an empty batch takes their place
+            return self.pause(following)
+        records = replace(_records(self._layout, part.content), partitions=self._partitions)
+        return records, self._position(following)
 
+    def pause(self, following: Offsets | None) -> tuple[Records, Position]:
+        if not self._nothing.columns:
+            self._nothing = replace(_no_records(self._layout), partitions=self._partitions)
+        return self._nothing, self._position(following)
 
-def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
-    """Return the next batch, whose end the position has fixed."""
-    reader.stop_at(until)
-    batches = _in_order(list(reader))
-    for number, offset in reader.position.items():
-        if offset < until.get(number, 0):
-            raise DataError(
-                f"partition {number} has no record {offset}, but a run had read it before",
-                where="the log",
-                hint="Put the log back from a copy, or begin without the state of that run",
-            )
-    return batches
+    def _position(self, following: Offsets | None) -> Position:
+        self._reader.sync()
+        return {"at": self._at, "next": following}
+
+    def _look_again(self, seconds: float) -> bool:
+        """Wait, and return whether to look for records again."""
+        if not isinstance(self._wait, Poll):
+            return self._wait is not None and self._wait()
+        return seconds <= 0 or replace(self._wait, seconds=seconds)()
+
+    def _read(self) -> list[_LogPart]:
+        """Return the next records in parts of at most ``longest``; none if there are none yet."""
+        end = self._reader.position
+        batches = _in_order(self._reader.read(self._rows))
+        parts: list[_LogPart] = []
+        for part in _split(batches, self._longest):
+            end = {**end, **{str(one.partition): one.next_offset for one in part}}
+            parts.append(Part(part, end))
+        if parts:
+            parts[-1] = Part(parts[-1].content, self._reader.position)
+        return parts
+
+    def _foretold(self, until: Offsets) -> list[LogBatch]:
+        """Return the next batch, whose end the position has fixed."""
+        reader = self._reader
+        reader.stop_at(until)
+        batches = _in_order(list(reader))
+        for number, offset in reader.position.items():
+            if offset < until.get(number, 0):
+                raise DataError(
+                    f"partition {number} has no record {offset}, but a run had read it before",
+                    where="the log",
+                    hint="Put the log back from a copy, or begin without the state of that run",
+                )
+        return batches
 
 
 def _in_order(batches: list[LogBatch]) -> list[LogBatch]:
@@ -232,10 +262,10 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     return replace(found, row_numbers=np.concatenate([batch.offsets for batch in batches]))
 
 
-def _no_records(layout: Layout) -> Records | None:
-    """Return an empty batch; ``None`` while the columns are not known."""
+def _no_records(layout: Layout) -> Records:
+    """Return an empty batch, with the columns if they are known by now."""
     schema = layout.schema()
     if schema is None:
-        return None
+        return Records({}, 0)
     schema = schema.append(pa.field(PARTITION, pa.int64()))
     return Records.from_arrow(pa.RecordBatch.from_pylist([], schema=schema), str(layout.path))

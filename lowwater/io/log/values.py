@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.errors import InvalidArgument, describe
-from lowwater.io.log.frames import LAST_OFFSET
+from lowwater.io.log.frame_format import LAST_OFFSET
 from lowwater.time import Instant, Int64Array, instant
 
 Offsets: TypeAlias = Mapping[str, int]

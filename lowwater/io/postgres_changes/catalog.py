@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lowwater.errors import DataError, InvalidArgument
-from lowwater.io.postgres_changes.table import TableColumn, TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
 from lowwater.io.postgres_changes.text_values import arrow_type
 
 _OLDEST = 150_000

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from lowwater.errors import DataError
 from lowwater.io.postgres_changes.client import LOG, client, connected, session
-from lowwater.io.postgres_changes.messages import lsn_text
+from lowwater.io.postgres_changes.pgoutput import lsn_text
 
 _FETCHED = 20_000
 _LONGEST = 63  # bytes of a name

@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from lowwater.engine.records.batch import Records
 from lowwater.io.postgres_changes.client import client, session
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
 
 _FILE = "(FORMAT csv, FORCE_QUOTE *)"  # so that null and the empty string differ
 _NOW = """

@@ -13,9 +13,9 @@ import pyarrow as pa
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.io.postgres_changes.client import LOG, client, connected, told
-from lowwater.io.postgres_changes.reading import Asked, Reading
 from lowwater.io.postgres_changes.slot import advance
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
+from lowwater.io.postgres_changes.table_reading import Asked, Reading
 from lowwater.state.formats import damaged, decoding
 
 _TELL_S = 1.0
@@ -23,7 +23,7 @@ _TELL_S = 1.0
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PostgresChanges:
     """The rows of a table, and then its changes.
 
@@ -48,6 +48,7 @@ class PostgresChanges:
         keep_truncates: Whether a truncate is a record, not an error.
     """
 
+    # A state directory knows the fields that are not ``repr=False``: they must not change.
     dsn: str = field(repr=False)
     table: TableDefinition
     publication: str
@@ -104,6 +105,9 @@ class PostgresChanges:
             )
             yield from reading.rows()
             yield from reading.changes()
+
+    def __repr__(self) -> str:
+        return f"PostgresChanges({self.table.shown!r}, slot={self.slot!r})"
 
     def _asked(self, *, durable: bool) -> Asked:
         return Asked(

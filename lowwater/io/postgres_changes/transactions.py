@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 
 from lowwater.errors import DataError
-from lowwater.io.postgres_changes.messages import (
+from lowwater.io.foretold import Part
+from lowwater.io.postgres_changes.pgoutput import (
     BEGIN,
     COMMIT,
     DELETE,
@@ -24,7 +24,7 @@ from lowwater.io.postgres_changes.messages import (
     relation_of,
     truncates,
 )
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.time import Int64Array
 
 _KIND = itemgetter(0)
@@ -45,13 +45,8 @@ class Place(NamedTuple):
     within: int
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The messages of a batch, and the place after them."""
-
-    messages: list[bytes]
-    end: Place
+ChangePart: TypeAlias = Part[list[bytes], Place]
+"""The messages of a batch, and the place after them."""
 
 
 @final
@@ -108,7 +103,7 @@ class TransactionCutter:
         self._messages += kept
         self._kinds += bytes(map(_KIND, kept))
 
-    def parts(self, *, final: bool) -> list[Part]:
+    def parts(self, *, final: bool) -> list[ChangePart]:
         """Return the parts that are complete.
 
         Args:
@@ -117,7 +112,7 @@ class TransactionCutter:
         weights = np.array(self._weights, np.int64)
         sums = np.cumsum(weights)
         commits = np.flatnonzero(np.frombuffer(self._kinds, np.uint8) == COMMIT)
-        parts: list[Part] = []
+        parts: list[ChangePart] = []
         first, done = 0, 0  # the first message that is not in a part, and the changes before it
         begin: bytes | None = None  # of the transaction that is cut there
         while first < len(weights):

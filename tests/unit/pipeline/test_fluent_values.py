@@ -11,7 +11,9 @@ import pytest
 
 import lowwater as lw
 from lowwater.pipeline.fluent import RecordSteps
+from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.runnable import Runnable
+from lowwater.pipeline.tables import GroupedTable
 
 ROWS = [{"t": 1, "k": "a", "v": 1}, {"t": 2, "k": "b", "v": 2}]
 VALUES = [lw.Stream, lw.KeyedStream, lw.WindowedStream, lw.Pipeline, lw.Processed]
@@ -99,6 +101,21 @@ def test_shared_methods_are_documented_and_typed(base: type) -> None:
         assert signature.return_annotation is not signature.empty, name
         parameters = list(signature.parameters.values())[1:]
         assert all(each.annotation is not each.empty for each in parameters), name
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*VALUES, lw.JoinedStream, lw.Table, GroupedTable, lw.Run, lw.Result, lw.RunHandle, Writing],
+)
+def test_calls_that_do_not_fit_are_explained(kind: type) -> None:
+    """Of every method: none answers with the TypeError of Python."""
+    for name, method in public(kind).items():
+        if not inspect.isfunction(method) or name == "__or__":
+            continue
+        kinds = {each.kind for each in inspect.signature(method).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:  # else it may be an option or a column
+            with pytest.raises(lw.InvalidArgument, match=f"'no_such'.*at {name}"):
+                method(object.__new__(kind), no_such=1)
 
 
 @pytest.mark.parametrize("kind", VALUES)

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.records.columns import Column
 from lowwater.io import Log
+from lowwater.state.codec import decode, encode
 from lowwater.time import START_OF_TIME
 from lowwater.watermark import EstimatorState, Observed, holder_of
+from lowwater.watermark.observed import PARTITION
 
 SECOND = 1_000_000
 
@@ -101,6 +105,83 @@ def test_after_a_restart_silence_can_be_excused() -> None:
     kind.excuse(1_000)
     assert (strict.current(1_000), kind.current(1_000)) == (50, 1)
     assert kind.current(1_005) == 1  # both spoke last, so to say
+
+
+def of_source(elements: Sequence[tuple[int, int]], clock: int = 0) -> Observed:
+    times = np.array([time for time, _ in elements], dtype=np.int64)
+    numbers = np.array([number for _, number in elements], dtype=np.int64)
+    return Observed(times, {PARTITION: Column(numbers)}, clock)
+
+
+def announced(*partitions: int, **options: Any) -> Any:
+    state: Any = lw.PerPartition(lw.Ascending(), **options).start()
+    state.announce(partitions)
+    return state
+
+
+def test_announced_partitions_are_waited_for() -> None:
+    state = announced(0, 1)
+    state.observe(of_source([(10, 0)]))
+    assert state.current(1_000) == START_OF_TIME
+    assert holder_of(state) == "partition 1 has not been seen"
+    state.observe(of_source([(5, 1)], 1_000))
+    assert state.current(1_000) == 5
+    state.announce((0, 1, 2))  # found later: it does not go back, and not on
+    state.observe(of_source([(20, 0), (20, 1)], 1_000))
+    assert state.current(1_000) == 5
+    state.observe(of_source([(7, 2)], 1_000))
+    assert state.current(1_000) == 7
+
+
+def test_announced_partitions_fall_idle() -> None:
+    """Silence counts from the first clock after the announcement; one that was heard counts."""
+    state = announced(0, 1, idle_after=5)
+    assert state.current(START_OF_TIME) == START_OF_TIME
+    state.observe(of_source([(10, 0)], 1_000))
+    assert [state.current(clock) for clock in (1_000, 1_004)] == [START_OF_TIME] * 2
+    assert state.left_out() == []
+    assert state.current(1_005) == 10
+    assert state.left_out() == [1]
+    assert "the last one to fall idle" in str(holder_of(state))
+    assert announced(0, 1, idle_after=5).current(1_000) == START_OF_TIME
+    none = announced(0, 1, idle_after=5)
+    assert [none.current(clock) for clock in (1, 100)] == [START_OF_TIME] * 2
+    assert holder_of(none) == "partition 0 has not been seen, nor have 1 others"
+
+
+def test_what_is_announced_is_of_no_account_where_a_column_or_names_are_given() -> None:
+    state = announced(0, 1, by="part")
+    state.observe(observed([(10, "a")]))
+    assert state.current(0) == 10
+    state = announced(0, 1, expected=[0])
+    state.observe(of_source([(10, 0)]))
+    assert state.current(0) == 10
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=5),
+    st.lists(st.integers(1, 4), max_size=30),
+    st.data(),
+)
+def test_no_element_of_a_partition_in_order_is_below_the_watermark(
+    gaps: list[list[int]], sizes: list[int], data: st.DataObject
+) -> None:
+    """In whichever order partitions come, however bundles are cut, and over restarts (S-T3)."""
+    each = [np.cumsum(some).tolist() for some in gaps]
+    partitions = tuple(range(len(each)))
+    left = data.draw(st.permutations([n for n in partitions for _ in each[n]]))
+    state = announced(*partitions)
+    for size in [*sizes, len(left)]:
+        bundle = [(each[number].pop(0), number) for number in left[:size]]
+        left = left[size:]
+        assert all(time >= state.current(0) for time, _ in bundle)
+        state.observe(of_source(bundle))
+        if data.draw(st.booleans()):
+            known = decode(encode(state.remember()))
+            state = announced()
+            state.resume(known)
+    if all(gaps):
+        assert state.current(0) == min(sum(some) for some in gaps)
 
 
 def test_what_is_expected_may_change_between_runs() -> None:

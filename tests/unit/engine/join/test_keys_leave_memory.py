@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
+from lowwater.engine.join.interval_join import JoinOperator
 from lowwater.engine.join.joining import LEFT, RIGHT, Between, Joining
 from lowwater.engine.join.keyed_operator import SideBundle
-from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.tables import Upserting, UpsertOperator
 from lowwater.engine.local import memory_budget
@@ -44,6 +44,11 @@ class Counting:
         return self.store.get(keys)
 
 
+def counting() -> Any:
+    """Return such a store; it has what operators use."""
+    return Counting()
+
+
 def joined() -> JoinOperator:
     columns = JoinedColumns({"value": None}, {"value": None}, ("key",))
     return JoinOperator(Joining(Between("-10us", "10us"), "left", "final", 0), columns)
@@ -62,7 +67,7 @@ def save(operator: Any, store: Any) -> None:
 
 
 def test_what_was_touched_longest_ago_leaves_first() -> None:
-    operator, store = joined(), Counting()
+    operator, store = joined(), counting()
     operator.keep_in_store(PLACE, 30_000)
     for key in range(400):
         given = bundle([key], [5])
@@ -81,7 +86,7 @@ def test_what_was_touched_longest_ago_leaves_first() -> None:
 
 
 def test_nothing_is_read_while_nothing_is_due() -> None:
-    operator, store = joined(), Counting()
+    operator, store = joined(), counting()
     operator.keep_in_store(PLACE, 0)
     operator.step(SideBundle(LEFT, bundle(list(range(500)), [100] * 500)))
     save(operator, store)
@@ -99,7 +104,7 @@ def test_nothing_is_read_while_nothing_is_due() -> None:
 
 
 def test_a_restart_reads_what_was_in_memory() -> None:
-    operator, store = joined(), Counting()
+    operator, store = joined(), counting()
     operator.keep_in_store(PLACE, 0)
     operator.step(SideBundle(LEFT, bundle(list(range(500)), [100] * 500)))
     save(operator, store)
@@ -120,7 +125,7 @@ def test_a_restart_reads_what_was_in_memory() -> None:
 
 
 def test_values_are_the_same_after_their_column_has_changed_its_type() -> None:
-    operator, store = UpsertOperator(Upserting(), {}), Counting()
+    operator, store = UpsertOperator(Upserting(), {}), counting()
     operator.keep_in_store(PLACE, 0)
     day = pa.array([dt.date(2000, 1, 5), None])
     operator.step(bundle([1, 2], [5, 5], Column.from_arrow(day)))
@@ -140,7 +145,7 @@ def test_values_are_the_same_after_their_column_has_changed_its_type() -> None:
 
 @pytest.mark.parametrize("cut", [0, 20, -1])
 def test_damaged_parts_are_refused(cut: int) -> None:
-    operator, store = joined(), Counting()
+    operator, store = joined(), counting()
     operator.keep_in_store(PLACE, 0)
     operator.step(SideBundle(LEFT, bundle([1], [100])))
     save(operator, store)

@@ -6,10 +6,12 @@ import io
 import json
 import logging
 import random
+import threading
 import types
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +24,8 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.io.kafka.group import GroupOffsets
+from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder
 from lowwater.io.kafka.topic_source import KafkaSource
-from lowwater.io.kafka.values import MessageColumns, MessageDecoder
 from tests.examples import examples
 from tests.unit.io.kafka.broker import Broker, Message
 from tests.unit.io.kafka.model import ModelBroker, ModelConsumer, ModelProducer, Stored
@@ -557,6 +559,51 @@ def test_messages_of_many_rows_make_no_partition_late(model: ModelBroker) -> Non
     assert [pane.value for pane in result.panes] == [2] * 36
 
 
+def _late_of(model: ModelBroker, each: list[list[int]], size: int, **options: Any) -> int:
+    """Return how many of a topic's records are late in bundles of a size, each counted once."""
+    topic = model.topic(len(each))
+    model.produce(
+        topic,
+        {n: [_json(at=at * MINUTE, user="a", amount=1) for at in times]
+         for n, times in enumerate(each)},
+    )  # fmt: skip
+    stream = lw.read_kafka(
+        model.servers, topic, time="at", end="latest", watermark=lw.PerPartition(lw.Ascending())
+    )
+    counts = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    result = counts.collect(bundle_size=size, **options)
+    assert sum(pane.value for pane in result.panes) + len(result.late) == sum(map(len, each))
+    return len(result.late)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40), max_size=8).map(sorted), min_size=1, max_size=6),
+    st.integers(1, 7),
+)
+def test_no_record_of_a_partition_in_order_is_late(each: list[list[int]], size: int) -> None:
+    """Even if a bundle cannot have a record of each partition (S-T3)."""
+    with ModelBroker().patched() as model:
+        assert _late_of(model, each, size) == 0
+
+
+def test_partitions_are_waited_for_that_are_added(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when they are found, whatever comes meanwhile of those that were there."""
+    monkeypatch.setattr("lowwater.io.kafka.reader._LOOK_S", 0.0)
+    topic = model.topic(1)
+    model.produce(topic, {0: [_json(at=0)]})
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at")
+    announced = []
+    for records in source.batches(1, ()):
+        announced.append(records.partitions)
+        if records.length:
+            model.add_partitions(topic, 3)
+        if announced[-1] != (0,):
+            break
+    assert set(announced) == {(0,), (0, 1, 2)}
+
+
 def test_what_waits_for_the_end_of_an_endless_topic_is_refused() -> None:
     stream = lw.read_kafka("localhost:9092", "orders", time="at")
     with pytest.raises(lw.InvalidArgument, match='end="latest"'):
@@ -611,3 +658,83 @@ def test_a_look_for_partitions_that_is_not_answered_ends_nothing(
     model.produce(topic, {1: [_json(at=1, n=7)]})
     found = next(records for records in batches if records.length)
     assert found.rows() == [{"at": 1, "n": 7}]
+
+
+@contextmanager
+def _slow_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Have brokers set an event once they are asked, and answer once another one is set."""
+    asked, answering = threading.Event(), threading.Event()
+    list_topics = ModelConsumer.list_topics
+
+    def slow(self: Any, topic: str, timeout: float) -> Any:
+        asked.set()
+        assert answering.wait(30)
+        return list_topics(self, topic, timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lowwater.io.kafka.topic_source._CONNECT_S", 0.0)
+        patch.setattr(ModelConsumer, "list_topics", slow)
+        try:
+            yield asked, answering
+        finally:
+            answering.set()
+
+
+def test_a_run_that_connects_can_be_stopped(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And what connects is closed, whenever that is; a later run begins at the beginning."""
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=1, user="a")]})
+    closed = threading.Event()
+    monkeypatch.setattr(ModelConsumer, "close", lambda _: closed.set())
+    stream = lw.read_kafka(model.servers, topic, time="at", group="g", end="latest")
+    counts = stream.key_by("user").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    output = counts.write_jsonl(tmp_path / "found.jsonl")
+    with _slow_brokers(monkeypatch) as (asked, answering):
+        run = output.start(state=tmp_path / "state")
+        assert asked.wait(30)
+        run.stop()
+        run.wait(30)
+        assert not answering.is_set()
+        assert not closed.is_set()
+        answering.set()
+        assert closed.wait(30)
+    output.run(state=tmp_path / "state")
+    assert len((tmp_path / "found.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_group_follows_once_the_brokers_are_reached(
+    model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that resumes says before it connects how far the state is."""
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=at) for at in range(9)]})
+    source = KafkaSource(
+        model.servers, topic, "json", MessageColumns(), "at", group="g", end="latest"
+    )
+    position = {"at": {"0": 4}, "next": None, "id": None, "types": None}
+    position["types"] = next(source.batches_from(None, 9, ()))[1]["types"]
+    again = KafkaSource(
+        model.servers, topic, "json", MessageColumns(), "at", group="g", end="latest"
+    )
+    again.committed({"at": None, "next": None, "id": None, "types": None})
+    again.committed(position)
+    with _slow_brokers(monkeypatch) as (_, answering):
+        batches = again.batches_from(position, 9, ())
+        records, unchanged = next(batches)
+        assert records.is_rest
+        assert unchanged == position
+        assert model.offsets("g", topic, 1) == {}
+        answering.set()
+        assert sum(len(records) for records, _ in batches) == 5
+    assert model.offsets("g", topic, 1) == {"0": 4}
+
+
+def test_a_source_shows_no_password() -> None:
+    source = KafkaSource(
+        "db:9092", "orders", "json", MessageColumns(), "at", config={"sasl.password": "secret"}
+    )
+    assert repr(source) == "KafkaSource('db:9092', 'orders')"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.io import Log
-from lowwater.io.log.frames import HEADER_BYTES, encode_payload
+from lowwater.io.log.frame_format import HEADER_BYTES, encode_payload
 from lowwater.io.log.segment_files import segments_in
 
 ROWS: list[list[dict[str, Any]]] = [

@@ -110,7 +110,7 @@ def test_following(tmp_path: Path) -> None:
     source = LogSource(str(tmp_path), follow=True, wait=wait)
     seen = [[row["v"] for row in rows(records)] for records in source.batches(2, ())]
     log.close()
-    assert seen == [[], [1, 2], [3], [], [], [], [4], []]
+    assert seen == [[], [], [1, 2], [3], [], [], [], [4], []]
 
 
 def test_a_run_that_started_late_starts_there_again(tmp_path: Path) -> None:
@@ -177,6 +177,40 @@ def test_from_each_position_the_next_batch_is_the_same(
     if steps:
         assert sorted(whole) == list(range(next(numbers)))
     log.close()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=25),
+    st.integers(1, 6),
+)
+def test_no_record_of_a_partition_in_order_is_late(
+    tmp_path_factory: pytest.TempPathFactory,
+    appended: list[tuple[int, int]],
+    size: int,
+) -> None:
+    """However far its first record comes behind those of others (S-T3)."""
+    path = tmp_path_factory.mktemp("log")
+    at = [0, 0, 0, 0]
+    with Log(path, partitions=4, fsync=0, clock=lw.ManualClock(0)) as log:
+        for partition, later in appended:
+            at[partition] += later
+            log.append([{"t": at[partition] * 1_000_000, "k": "a"}], partition=partition)
+    read = lw.read_log(path, time="t", watermark=lw.PerPartition(lw.Ascending()))
+    counts = read.key_by("k").window(lw.FixedWindows("1s")).aggregate(n=lw.count())
+    assert counts.collect(bundle_size=size).late == []
+
+
+def test_partitions_are_announced_before_their_records(tmp_path: Path) -> None:
+    """Those that are read, except where all is behind the reader already."""
+    with Log(tmp_path, partitions=4) as log:
+        log.append([event("a", 1)], partition=1)
+        log.append([event("a", 2)], partition=2)
+        ends = LogSource(str(tmp_path), partitions=(0, 1, 2))
+        steps = list(ends.batches_from(None, 1, ()))
+        assert [records.partitions for records, _ in steps] == [(1, 2)] * len(steps)
+        following = LogSource(str(tmp_path), follow=True, partitions=(0, 1, 2), wait=lambda: False)
+        (records, _) = next(following.batches_from(steps[-1][1], 1, ()))
+        assert records.partitions == (0, 1, 2)
 
 
 def drop_last_segment(path: Path) -> None:

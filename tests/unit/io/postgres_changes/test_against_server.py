@@ -238,6 +238,7 @@ def test_killed_while_rows_are_read(dsn: str) -> None:
     """The rows that are left are read as they are by then; with the changes they are right."""
     with_table(dsn, "INSERT INTO t SELECT n, '', 0 FROM generate_series(1, 9) n")
     source = source_of(dsn)
+    assert repr(source) == "PostgresChanges('public.t', slot='mine')"
     first: list[Any] = []
     position: Position | None = None
     for records, after in source.batches_from(None, 3, ()):
@@ -275,7 +276,7 @@ def test_rows_are_those_of_the_instant_at_which_the_slot_begins(
         query(dsn, "INSERT INTO t VALUES (2, '', 0)")
         return found
 
-    monkeypatch.setattr("lowwater.io.postgres_changes.reading.create", created)
+    monkeypatch.setattr("lowwater.io.postgres_changes.table_reading.create", created)
     found, position = read(source_of(dsn))
     assert [(one["op"], one["after"]["id"]) for one in found] == [("r", 1), ("c", 2)]
     assert found[0]["lsn"] < position["at"][0]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.errors import DataError
-from lowwater.io.postgres_changes.messages import COMMIT
-from lowwater.io.postgres_changes.table import TableColumn, TableDefinition
-from lowwater.io.postgres_changes.transactions import Part, Place, TransactionCutter
+from lowwater.io.postgres_changes.pgoutput import COMMIT
+from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
+from lowwater.io.postgres_changes.transactions import ChangePart, Place, TransactionCutter
 from tests.examples import examples
 from tests.unit.io.postgres_changes import pgoutput
 
@@ -47,13 +47,13 @@ def weight(message: bytes) -> int:
     return {"I": 1, "D": 1, "T": 1, "U": 2}.get(chr(message[0]), 0) * (b"\0\0\0\5" in message)
 
 
-def changes_of(parts: list[Part]) -> list[bytes]:
-    return [one for part in parts for one in part.messages if weight(one)]
+def changes_of(parts: list[ChangePart]) -> list[bytes]:
+    return [one for part in parts for one in part.content if weight(one)]
 
 
 def cut(
     blocks: list[list[bytes]], size: int, at: int = START, ends: tuple[Place, ...] = ()
-) -> list[Part]:
+) -> list[ChangePart]:
     cutter = TransactionCutter(TABLE, size, at, ends)
     parts = []
     for block in blocks:
@@ -74,14 +74,14 @@ def test_parts(data: st.DataObject, size: int) -> None:
     assert changes_of(parts) == [one for one in flat if weight(one)]
     place = Place(START, 0)
     for part in parts:
-        assert part.messages[0][:1] == b"B"
-        assert all(weight(one) or one[:1] in (b"B", b"C", b"R") for one in part.messages)
-        weights = [one for one in map(weight, part.messages) if one]
+        assert part.content[0][:1] == b"B"
+        assert all(weight(one) or one[:1] in (b"B", b"C", b"R") for one in part.content)
+        weights = [one for one in map(weight, part.content) if one]
         assert sum(weights) <= size or len(weights) == 1
-        if part.messages[-1][0] == COMMIT:
-            assert part.end == Place(int.from_bytes(part.messages[-1][10:18]), 0)
+        if part.content[-1][0] == COMMIT:
+            assert part.end == Place(int.from_bytes(part.content[-1][10:18]), 0)
         else:  # only where a transaction alone is longer
-            (one,) = [one for one in whole if one[0] == part.messages[0]]
+            (one,) = [one for one in whole if one[0] == part.content[0]]
             assert sum(map(weight, one)) > size
             assert part.end == Place(place.lsn, place.within + len(weights))
         place = part.end

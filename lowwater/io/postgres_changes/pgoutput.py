@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError, InternalError
-from lowwater.io.postgres_changes.table import TableDefinition
+from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.time import Int64Array
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
@@ -108,9 +108,13 @@ class MessageDecoder:
     Args:
         table: The table whose changes are wanted; those of others are left out.
         keep_truncates: Whether a truncate is a record, not an error.
+
+    Attributes:
+        nothing: No records, with their columns.
     """
 
     def __init__(self, table: TableDefinition, *, keep_truncates: bool) -> None:
+        self.nothing = Records.from_arrow(empty_batch(table.arrow_schema), table.shown)
         self._table = table
         self._keep_truncates = keep_truncates
         self._relation: Relation | None = None

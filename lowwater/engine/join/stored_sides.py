@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lowwater.engine.join import persistence as stored
-from lowwater.engine.join.persistence import FACTS, FORMAT
+from lowwater.engine.join import side_persistence as stored
+from lowwater.engine.join.side_persistence import FACTS, FORMAT
 from lowwater.engine.join.spilled_format import StoredParts, read_part_keys, read_records
 from lowwater.engine.records.stored_keys import read_keys
 from lowwater.errors import StateError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.io.log.frames import (
+from lowwater.io.log.frame_format import (
     HEADER_BYTES,
     LONGEST_PAYLOAD,
     Damaged,

@@ -17,7 +17,7 @@ import lowwater as lw
 from lowwater.io import Log
 from lowwater.io.log import LogSource
 from lowwater.io.log.cursor import PartitionView
-from lowwater.io.log.frames import HEADER_BYTES, Kind, encode_header
+from lowwater.io.log.frame_format import HEADER_BYTES, Kind, encode_header
 from lowwater.io.log.segment_files import segments_in
 from lowwater.time import Instant
 

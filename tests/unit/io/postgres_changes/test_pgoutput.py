@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.errors import DataError
-from lowwater.io.postgres_changes.messages import MessageDecoder
-from lowwater.io.postgres_changes.table import TableColumn, TableDefinition
+from lowwater.io.postgres_changes.pgoutput import MessageDecoder
+from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
 from lowwater.io.postgres_changes.text_values import arrow_type, from_text
 from tests.examples import examples
 from tests.unit.io.postgres_changes import pgoutput

@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from lowwater.errors import StateError
 from lowwater.io.log._files import FileLock
-from lowwater.io.log.frame_records import FrameRecords
-from lowwater.io.log.frames import (
+from lowwater.io.log.frame_format import (
     LONGEST_SPAN,
     Damaged,
     Kind,
@@ -33,6 +32,7 @@ from lowwater.io.log.frames import (
     encode_payload,
     encode_sparse,
 )
+from lowwater.io.log.frame_records import FrameRecords
 from lowwater.io.log.last_records import LastRecords
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.segment_files import (

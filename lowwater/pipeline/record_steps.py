@@ -1,0 +1,458 @@
+"""The steps on records: what streams, pipelines (whose panes are records) and processes share.
+
+They make the fluent values of :mod:`lowwater.pipeline.fluent`, which are built on them. So these
+values are type parameters here, and bear the names of the values, as ``help()`` shows them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from lowwater.engine.graph.graph import Stage
+from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Unmatched
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.stateless import (
+    AddComputed,
+    BatchFunction,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    RecordFunction,
+    Select,
+    WithColumns,
+)
+from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
+from lowwater.errors import InvalidArgument, describe, explained, explains
+from lowwater.pipeline.checks import checked_expressions, checked_function
+from lowwater.pipeline.joins import JoinInputs, as_of_stage, join_stage, window_join_stage
+from lowwater.pipeline.stages import StreamParts
+from lowwater.pipeline.tables import Table, table_of
+from lowwater.pipeline.window_options import WindowOptions
+from lowwater.time import DurationLike
+from lowwater.triggers import Trigger
+from lowwater.windows import WindowFunction
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+Key: TypeAlias = str | Callable[[Any], Any]
+
+Stream = TypeVar("Stream", bound=StreamParts)
+KeyedStream = TypeVar("KeyedStream")
+JoinedStream = TypeVar("JoinedStream")
+
+
+class GroupedRecords:
+    """Records grouped by key, or by key and window: the steps on records come before."""
+
+    __slots__ = ()
+
+
+class Streamable(ABC):
+    """What yields records: streams, pipelines (whose panes are records), processes and joins."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_stream(self) -> StreamParts:
+        """Return the records as a stream."""
+
+
+@explains
+class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
+    """The steps on records, of which the fluent values that they make are parameters."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_stream(self) -> Stream:
+        """Return the records as a stream."""
+
+    @abstractmethod
+    def _keyed(
+        self, stream: Stream, columns: tuple[str, ...], names: tuple[str, ...]
+    ) -> KeyedStream:
+        """Return a stream grouped by columns, which the panes call by these names."""
+
+    @abstractmethod
+    def _joined(self, stage: Stage, inputs: JoinInputs) -> JoinedStream:
+        """Return what a stage emits that joins two streams."""
+
+    @explained(expr="condition", function="condition", predicate="condition", where="condition")
+    def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
+        """Keep the records for which a condition is true; null is not true.
+
+        Args:
+            condition: A column expression such as ``lw.col("delay") > 5``, which is fast, or a
+                Python function of a record.
+        """
+        return self.to_stream()._with(Filter(condition))
+
+    def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Stream:
+        """Add columns computed by expressions, or replace columns of the same name.
+
+        Use expressions that depend on one record only. The result of one that aggregates, such as
+        ``lw.col("v").sum()``, would depend on how the records are batched.
+        """
+        return self.to_stream()._with(
+            WithColumns(checked_expressions("with_columns", expressions, named))
+        )
+
+    def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
+        """Keep only these columns; the columns of event time and arrival are always kept."""
+        stream = self.to_stream()
+        chosen = checked_expressions("select", expressions, named)
+        return stream._with(Select(chosen, stream._always_selected()))
+
+    def map(self, function: RecordFunction) -> Stream:
+        """Replace each record by the result of a Python function.
+
+        A record is a mapping of its columns, or a plain value if the source yields plain values. If
+        the function returns ``None`` for a mapping, the record is a dead letter (``null_record``).
+        """
+        return self.to_stream()._with(Map(checked_function("map", function)))
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Replace each record by the records that a Python function returns, if any."""
+        return self.to_stream()._with(FlatMap(checked_function("flat_map", function)))
+
+    def map_batches(self, function: BatchFunction) -> Stream:
+        """Replace batches of records by the result of a function of Arrow batches.
+
+        The batches are cut anywhere in the stream, so rows must not depend on each other. If
+        ``time`` or a key is a function, or the records are panes of a retracting stage, the
+        function must return one row per record, in the same order.
+        """
+        return self.to_stream()._with(MapBatches(checked_function("map_batches", function)))
+
+    @explained(
+        by="id",
+        key="id",
+        keys="id",
+        on="id",
+        subset="id",
+        column="id",
+        columns="id",
+        ttl="within",
+        window="within",
+        horizon="within",
+        allowed_lateness="within",
+    )
+    def deduplicate(self, *, id: str | tuple[str, ...], within: DurationLike) -> Stream:
+        """Drop records whose id was seen before (S-D1); the last step before ``key_by`` or a join.
+
+        The first record with an id is kept. Until the watermark reaches its event time plus
+        ``within``, other records with that id are dropped, and counted in ``metrics.duplicates``.
+        So ``within`` must cover the longest delay of a copy, and at least the allowed lateness. A
+        record without an id becomes a dead letter.
+
+        Args:
+            id: The column of record ids, or a tuple of columns that form an id.
+            within: How long to remember an id, in event time; above zero.
+        """
+        return self.to_stream()._deduplicated(Deduplication(id, within))
+
+    def union(self, *others: Streamable) -> Stream:
+        """Merge several streams; also written ``a | b``.
+
+        The watermark of the union is the minimum of theirs (S-H3). Each stream keeps its own
+        event-time column. If they name different clocks, choose one with ``run(clock=...)``.
+
+        Args:
+            *others: Streams, pipelines (for their panes) or processes, with the same columns.
+
+        Raises:
+            InvalidArgument: They do not have the same columns.
+        """
+        for other in others:
+            if not isinstance(other, Streamable):
+                raise InvalidArgument(
+                    f"{describe('other', other)} is not a stream of records",
+                    where="union",
+                    hint="Unite streams, pipelines (their panes) and processes",
+                )
+        return self.to_stream()._united(other.to_stream() for other in others)
+
+    @explained(
+        by="on",
+        key="on",
+        keys="on",
+        interval="within",
+        tolerance="within",
+        lateness="allowed_lateness",
+        allowedLateness="allowed_lateness",
+        window="within",
+        windows="within",
+        mode="accumulation",
+        suffix="suffixes",
+    )
+    def join(
+        self,
+        other: Streamable,
+        *,
+        on: str | Sequence[str] | None = None,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        within: DurationLike | Between | WindowFunction | Windowing,
+        how: How = "inner",
+        unmatched: Unmatched = "final",
+        allowed_lateness: DurationLike | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+        trigger: Trigger | None = None,
+        accumulation: Accumulation | None = None,
+        closing: Closing = "if_new",
+        on_time: OnTime = "always",
+        timestamps: TimestampRule = "end",
+        allow_data_loss: str | None = None,
+    ) -> JoinedStream:
+        """Join with another stream: records of equal keys whose event times are close (J-1 to J-6).
+
+        A pair is emitted when its second record arrives. Its event time is the later of the two. A
+        record is kept until the watermark says that no partner can come any more.
+
+        ``within=`` a window function joins the records that fall into one window (J-7). Then both
+        sides are grouped together, and each firing of a window emits its pairs, with the window's
+        bounds in the columns ``window_start`` and ``window_end``.
+
+        >>> import lowwater as lw
+        >>> searches = lw.from_iterable([{"at": "2000-01-01T12:00Z", "q": 1}], time="at")
+        >>> clicks = lw.from_iterable([{"at": "2000-01-01T12:03Z", "q": 1, "n": 7}], time="at")
+        >>> [one.value["n"] for one in searches.join(clicks, on="q", within="5m").run()]
+        [7]
+
+        Args:
+            other: The right side: a stream, a pipeline (for its panes) or a process.
+            on: The key columns, where both sides call them alike.
+            left_on: The key columns of the left side; the output calls them so too.
+            right_on: The key columns of the right side.
+            within: How long after the left record the right one may be; or
+                ``lw.between("-5m", "1h")`` for ``right.time - left.time``. Both ends belong to it.
+                Or a window function, such as ``lw.Sessions("10m")``.
+            how: ``inner``: pairs; ``left``, ``right`` and ``outer``: also the records of one side
+                or both that have no partner, with nulls; ``semi``: the left records with a partner,
+                once; ``anti``: those without one.
+            unmatched: When a record without a partner comes out: ``final``, once none can come any
+                more; ``on_time``, when the watermark passes its horizon, to be retracted if a late
+                partner comes; ``early``, at once, to be retracted when a partner comes.
+            allowed_lateness: How far below the watermark a record may be; by default that of the
+                upstream stages, or zero. Later ones go to the late output. In windows: how long
+                after its end a window still accepts late records.
+            suffixes: What is appended to the name of a column that both sides have.
+            trigger: In windows only: when a window fires; this and the following are as for
+                :meth:`KeyedStream.window`.
+            accumulation: Likewise: how the firings of a window relate.
+            closing: Likewise: whether an expiring window fires with nothing new.
+            on_time: Likewise: whether it fires on time with nothing new.
+            timestamps: Likewise: the event time of what it emits.
+            allow_data_loss: Likewise: why it is acceptable that the trigger may finish too early.
+
+        Raises:
+            InvalidArgument: An argument is wrong, or a column is missing.
+        """
+        inputs = self._with_other(
+            other, on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join"
+        )
+        options = WindowOptions(
+            trigger, accumulation, allowed_lateness, closing, on_time, timestamps, allow_data_loss
+        )
+        if isinstance(within, (Windowing, WindowFunction)):
+            stage = window_join_stage(
+                inputs, within=within, how=how, unmatched=unmatched, options=options
+            )
+            return self._joined(stage, inputs)
+        options.refuse_beside_interval()
+        stage = join_stage(
+            inputs, within=within, how=how, unmatched=unmatched, allowed_lateness=allowed_lateness
+        )
+        return self._joined(stage, inputs)
+
+    @explained(
+        by="on",
+        key="on",
+        keys="on",
+        within="tolerance",
+        allowed_lateness="keep",
+        lateness="keep",
+        suffix="suffixes",
+    )
+    def join_as_of(
+        self,
+        versions: Streamable,
+        *,
+        on: str | Sequence[str] | None = None,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        order: str | None = None,
+        how: AsOfHow = "left",
+        tolerance: DurationLike | None = None,
+        late_versions: LateVersions = "ignore",
+        keep: DurationLike | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+    ) -> JoinedStream:
+        """Join each record with the version of its key that was valid at its event time (J-8, J-9).
+
+        A record, here called a fact, waits until the watermark of the versions passes its time.
+        Then it meets the newest version at or before its time. It keeps its own time.
+
+        >>> import lowwater as lw
+        >>> rates = [{"at": f"2000-01-01T{h}:00Z", "from": "EUR", "rate": h} for h in (10, 12)]
+        >>> orders = [{"at": "2000-01-01T11:30Z", "from": "EUR"}]
+        >>> history = lw.from_iterable(rates, time="at")
+        >>> facts = lw.from_iterable(orders, time="at")
+        >>> [one.value["rate"] for one in facts.join_as_of(history, on="from").run()]
+        [10]
+
+        Args:
+            versions: The right side: each record is valid from its event time on, until the next
+                one of its key.
+            on: The key columns, where both sides call them alike.
+            left_on: The key columns of the facts; the output calls them so too.
+            right_on: The key columns of the versions.
+            order: The column that tells which of several versions of one time is the newest; by
+                default the last to arrive.
+            how: ``left``: a fact without a version comes out with nulls; ``inner``: it does not.
+            tolerance: How much older than the fact its version may be; by default any age.
+            late_versions: ``ignore``: a version that comes late changes no fact that was emitted;
+                ``correct``: such facts are retracted and emitted again.
+            keep: How far back facts and versions may be late, in event time; later ones go to the
+                late output. By default an hour, or the lateness of the upstream stages if that is
+                longer. Downstream stages inherit it as lateness.
+            suffixes: What is appended to the name of a column that both sides have.
+
+        Raises:
+            InvalidArgument: An argument is wrong, or a column is missing.
+        """
+        inputs = self._with_other(
+            versions,
+            on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join_as_of",
+        )  # fmt: skip
+        stage = as_of_stage(
+            inputs,
+            order=order, how=how, tolerance=tolerance, late_versions=late_versions, keep=keep,
+        )  # fmt: skip
+        return self._joined(stage, inputs)
+
+    @explained(
+        id="key",
+        on="key",
+        primary_key="key",
+        order_by="order",
+        version="order",
+        delete="deleted",
+        tombstone="deleted",
+        retention="ttl",
+    )
+    def table(
+        self,
+        *,
+        key: str | Sequence[str] | None = None,
+        order: str | None = None,
+        deleted: nw.Expr | None = None,
+        ttl: DurationLike | None = None,
+        keep_deleted: DurationLike | None = None,
+    ) -> Table[Stream]:
+        """Return the table of which the records are upserts: the newest row of each key (T-1).
+
+        A pipeline of windows may leave ``key`` out. Its table has what stands of each key and
+        window; the primary key is its keys with ``window_start`` and ``window_end``, and the other
+        columns are the aggregates and ``timestamp``.
+
+        >>> import lowwater as lw
+        >>> rows = [{"at": "2000-01-01", "id": 1, "city": c} for c in ("Ulm", "Bonn")]
+        >>> people = lw.from_iterable(rows, time="at").table(key="id")
+        >>> people.key
+        ('id',)
+
+        Args:
+            key: The columns of the primary key; ``None``, for a pipeline only: key and window.
+            order: The column that says which of two records of a key is the newer: one of a lower
+                order is ignored, and counted. By default the one that arrives later.
+            deleted: An expression that is true for records that delete their row.
+            ttl: How long after its last change a row is deleted, in event time; by default never.
+            keep_deleted: How long a deleted key is remembered, in event time, so that older
+                records do not bring it back; by default a day.
+
+        Raises:
+            InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
+                Without ``key``: the stream has no windows; or they fire more than once, and each
+                pane has only what was new, or they merge and are not retracted.
+        """
+        if key is None:
+            others = {"order": order, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
+            for name, value in others.items():
+                if value is not None:
+                    raise InvalidArgument(
+                        f"{name}= needs key=: without it the table has the panes by key and window",
+                        where=f"table({name}=)",
+                        hint="Leave it out, or name the primary key",
+                    )
+            return self._pane_table()
+        return table_of(
+            self.to_stream(),
+            key=key, order=order, deleted=deleted, ttl=ttl, keep_deleted=keep_deleted,
+        )  # fmt: skip
+
+    def _pane_table(self) -> Table[Stream]:
+        """Return the table of panes by key and window; only a pipeline has one."""
+        raise InvalidArgument(
+            "a table of records needs the columns of its primary key",
+            where="table(key=)",
+            hint='Name them, as in table(key="id")',
+        )
+
+    def _with_other(self, other: Streamable, *, where: str, **options: Any) -> JoinInputs:
+        if not isinstance(other, Streamable):
+            name = "other" if where == "join" else "versions"
+            hint = "Join streams, pipelines (their panes) and processes"
+            if isinstance(other, GroupedRecords):
+                hint = f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
+            elif isinstance(other, Table):
+                hint = 'A table joins tables: make one of this stream, too, with .table(key="...")'
+            raise InvalidArgument(
+                f"{describe(name, other)} is not a stream of records",
+                where=where,
+                hint=hint,
+            )
+        return JoinInputs.of(self.to_stream(), other.to_stream(), where=where, **options)
+
+    def __or__(self, other: Streamable) -> Stream:
+        return self.union(other)
+
+    def key_by(self, *keys: Key, **named: nw.Expr) -> KeyedStream:
+        """Group by columns, or by the results of Python functions of a record.
+
+        Args:
+            *keys: Names of columns, or functions of a record.
+            **named: Expressions, which become further key columns:
+                ``key_by(day=lw.col("at").dt.date())``. ``key_by(all=lw.lit("all"))`` makes one
+                group.
+        """
+        if not keys and not named:
+            raise InvalidArgument(
+                "key_by needs at least one key",
+                hint='Write key_by("origin"), or key_by(all=lw.lit("all")) for one group of all',
+            )
+        stream = self.with_columns(**named) if named else self.to_stream()
+        columns: list[str] = []
+        names: list[str] = []
+        for at, key in enumerate(keys):
+            if isinstance(key, str):
+                columns.append(key)
+                names.append(key)
+                continue
+            if not callable(key):
+                raise InvalidArgument(
+                    f"{describe('key', key)} is neither the name of a column nor a function",
+                    where="key_by",
+                    hint='Write key_by("origin"), key_by("origin", "carrier") or key_by(function);'
+                    ' key_by(day=lw.col("at").dt.date()) for an expression',
+                )
+            column = f"{HIDDEN}key{at}"
+            stream = stream._with(AddComputed(column, key))
+            columns.append(column)
+            names.append("key" if len(keys) == 1 else f"key{at}")
+        return self._keyed(stream, (*columns, *named), (*names, *named))
