@@ -13,6 +13,9 @@ WORKERS ?= 2
 ARGS ?=
 # How long `make fuzz` runs atheris on each decoder, where atheris can be installed.
 FUZZ_SECONDS ?= 60
+# Without cached bytecode each of the processes that tests start compiles the library, and each
+# worker of pytest rewrites the asserts of all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-spark quick test check format bench notebooks docs nightly crash fuzz dist clean
@@ -60,7 +63,7 @@ nightly: $(DEV) ## run the property tests with many examples, random graphs on S
 	  tests/spark/test_capabilities.py $(ARGS)
 
 crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 112 times, and compare the output
-	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=112 \
+	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=112 LOWWATER_KAFKA_KILLS=20 LOWWATER_KAFKA_CUTS=5 \
 	  $(PY) -m pytest -rP tests/crash tests/spark/kill_campaign.py $(ARGS)
 
 fuzz: $(DEV) ## feed hostile input to all readers, and damaged bytes to all that reads stored bytes

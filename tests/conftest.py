@@ -31,7 +31,7 @@ if _FOLDER := _in_memory():
     os.environ["TMPDIR"] = tempfile.tempdir = _FOLDER
 
 # How many examples a property gets in each tier; `tests.examples` scales them for some tests.
-_EXAMPLES = {"quick": 5, "ci": 30, "nightly": 1_000, "fuzz": 2_000}
+_EXAMPLES = {"quick": 5, "ci": 15, "nightly": 1_000, "fuzz": 2_000}
 for _name, _count in _EXAMPLES.items():
     _campaign = _name in {"nightly", "fuzz"}
     settings.register_profile(

@@ -26,8 +26,8 @@ from lowwater.state.rocks import RocksStore
 from tests.crash.launcher import Launcher
 from tests.unit.io.kafka.broker import Broker, Message, running_broker
 
-KILLS = int(os.environ.get("LOWWATER_KAFKA_KILLS", "6"))
-CUTS = int(os.environ.get("LOWWATER_KAFKA_CUTS", "2"))
+KILLS = int(os.environ.get("LOWWATER_KAFKA_KILLS", "4"))
+CUTS = int(os.environ.get("LOWWATER_KAFKA_CUTS", "1"))
 _PARTITIONS, _EACH, _STRETCHES = 3, 600, 6
 _CHILD = "tests.crash.kafka_to_kill"
 

@@ -15,6 +15,7 @@ _FILES = (
 LIGHT = {
     "spark.python.daemon.module": WORKER_DAEMON,
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }

@@ -129,7 +129,7 @@ def check_restarted(spark: SparkSession, case: Drawn, folder: Path, way: Way) ->
     if way.adapter == OWN:  # which has no end
         wanted = Expected(wanted.rows[:-1], wanted.watermarks[:-1])
     middle = len(wanted.rows) // 2
-    split = {_SPLIT: "512"} if way.splits else {}
+    split = {_SPLIT: "1200"} if way.splits else {}
     with with_adapter(spark, way.adapter), settings(spark, split):
 
         def frame() -> DataFrame:

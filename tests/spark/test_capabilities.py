@@ -15,12 +15,12 @@ from tests.examples import is_campaign
 def test_what_runs_on_spark_is_as_the_page_says(spark: Any) -> None:
     """Except for the scenarios: ``test_scenarios_on_spark`` runs each of them.
 
-    Of what runs in micro-batches a third is tried here, of what reads data at rest a half, and all
-    by ``make nightly``.
+    Of what runs in micro-batches a sixth is tried here, of what reads data at rest a quarter, and
+    all by ``make nightly``.
     """
     documented = json.loads(capabilities.ON_SPARK.read_text())
     assert set(documented.pop("Rules").values()) == {capabilities.YES}
-    some = {} if is_campaign() else {"every": 3, "at_rest": 2}
+    some = {} if is_campaign() else {"every": 6, "at_rest": 4}
     found = capabilities.probed_on_spark(spark, **some)
     tried = {
         area: {name: outcome for name, outcome in those.items() if name in found.get(area, {})}

@@ -32,11 +32,11 @@ def test_graphs_to_kill_without_spark(name: str, key_groups: int) -> None:
 def test_several_graphs_in_one_query(spark: Any, tmp_path: Path) -> None:
     """One has a stage that reads retractions, one has three levels; two have null keys and joins
     behind duplicates."""
-    case = side_by_side([graph_number(0), graph_number(1), null_keys_and_duplicates(deep=False)])
+    case = side_by_side([graph_number(0), graph_number(21), null_keys_and_duplicates(deep=False)])
     way = Way(ADAPTERS[0], "rocksdb", splits=True, same_frame=True)
     check_restarted(spark, case, tmp_path, way)
 
 
 @pytest.mark.slow
 def test_a_graph_with_the_checks_of_plans(spark: Any, tmp_path: Path) -> None:
-    check_restarted(spark, graph_number(3), tmp_path, Way(ADAPTERS[1], "inline", stops="before"))
+    check_restarted(spark, graph_number(7), tmp_path, Way(ADAPTERS[1], "inline", stops="before"))

@@ -52,7 +52,7 @@ def run_here(
 @pytest.mark.slow
 def test_graphs_that_are_restarted(spark: Any, tmp_path: Path) -> None:
     """One has a stage that reads retractions, the other has three levels."""
-    case = side_by_side([graph_number(0), graph_number(1)])
+    case = side_by_side([graph_number(0), graph_number(21)])
     check_restarted(spark, case, tmp_path, Way(OWN, "inline", 3, splits=True, stops="before"))
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -26,10 +24,10 @@ from lowwater.state.ownership import read_sequencer
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 from lowwater.testing.conformance import everything, put
+from tests.children import run_code
 
 pytestmark = pytest.mark.slow  # left to `make test`
 
-_ROOT = Path(rocks.__file__).parents[2]
 _COMMITS = 5
 _PRELUDE = """
 import os, sys
@@ -46,15 +44,7 @@ for commit in range({_COMMITS}): put(store, rows(commit))
 
 def run_child(code: str, *arguments: object) -> str:
     """Run code in a process of its own that ends without closing anything; return its output."""
-    command = [sys.executable, "-c", f"{_PRELUDE}{code}\nsys.stdout.flush()\nos._exit(0)"]
-    done = subprocess.run(
-        [*command, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(_ROOT)},
-    )
+    done = run_code(f"{_PRELUDE}{code}\nsys.stdout.flush()\nos._exit(0)", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

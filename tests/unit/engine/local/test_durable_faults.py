@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.local import durable
 from lowwater.engine.local.commit_policy import CommitPolicy
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError
 from lowwater.io.sinks import Callback, SqliteTable
 from lowwater.pipeline.state_tools import state_info
+from tests.children import run_code
 from tests.unit.engine.local.durable_runs import (
     KEYS,
     ROWS,
@@ -40,8 +38,6 @@ from tests.unit.engine.local.durable_runs import (
 )
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(durable.__file__).parents[3]
 
 
 @pytest.fixture
@@ -293,22 +289,11 @@ with stopping("after the write", 12, lambda: os._exit(9)):
 """
 
 
-def child(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-
-
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
     """Return a folder with a run that died: its last commits are in the log alone."""
     write_files(tmp_path / "in")
-    assert child(KILLED, tmp_path).returncode == 9
+    assert run_code(KILLED, tmp_path).returncode == 9
     return tmp_path
 
 
@@ -373,7 +358,7 @@ def test_a_state_path_that_cannot_be_written(there: bool) -> None:
             stopped(pipeline(folder / "in"), folder)
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        done = child(READ_ONLY, folder)
+        done = run_code(READ_ONLY, folder)
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
     assert done.returncode == 0, done.stderr
@@ -401,7 +386,7 @@ except LowwaterError as error:
 @pytest.mark.parametrize("limit", [3_000, 8_000, 40_000, 64_000])
 def test_a_disk_that_is_full(limit: int, tmp_path: Path, wanted: Any) -> None:
     write_files(tmp_path / "in")
-    done = child(FULL, tmp_path, limit)
+    done = run_code(FULL, tmp_path, limit)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("StateError", "DataError"))
     assert "full" in done.stdout or "too large" in done.stdout
@@ -417,7 +402,7 @@ def test_a_second_live_run_is_refused(tmp_path: Path, wanted: Any) -> None:
     def second() -> None:
         with pytest.raises(StateError, match="already open in this process"):
             run(pipeline(tmp_path / "in"), tmp_path)
-        done = child(
+        done = run_code(
             "import sys\nfrom pathlib import Path\n"
             "from tests.unit.engine.local.durable_runs import pipeline, run\n"
             "run(pipeline(Path(sys.argv[1]) / 'in'), Path(sys.argv[1]))",

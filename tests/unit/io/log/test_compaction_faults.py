@@ -22,6 +22,7 @@ import lowwater as lw
 from lowwater.io import Log
 from lowwater.io.log._files import FileLock
 from lowwater.io.log.segment_files import segments_in
+from tests.examples import is_campaign
 from tests.unit.io.deliveries import Killed, Moments
 
 KEYS = 4
@@ -91,8 +92,10 @@ def require_progress(before: list[Any], seen: list[Any], after: list[Any]) -> No
                 assert record in seen  # else an older record would have come back
 
 
+# A death after a call leaves the files that one before the next call leaves, but for what is
+# written in between.
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [False, True] if is_campaign() else [False])
 def test_killed_at_any_instant(log_to_compact: Path, tmp_path: Path, after: bool) -> None:
     days = 9
     whole = tmp_path / "whole"
