@@ -86,6 +86,13 @@ class InputFiles:
         local = tuple(text for text in self.paths if not is_remote(text))
         return would_match(local, suffixes, Path(path))
 
+    def is_anything_there(self) -> bool:
+        """Return whether each path is that of a file or a folder."""
+        return all(
+            _is_there(*self.stores.place(text)) if is_remote(text) else Path(text).exists()
+            for text in self.paths
+        )
+
     def require_places(self) -> None:
         """Raise ``InvalidArgument`` for a path that can never match: there is no such place.
 
@@ -184,6 +191,10 @@ def _objects_at(
     if not found and not maybe_none:
         raise _nothing_in(store, path, below, suffixes)
     return [store.file(one, below[one]) for one in found]
+
+
+def _is_there(store: Store, path: str) -> bool:
+    return bool(path and store.stat(path)) or any(True for _ in store.files(path, deep=True))
 
 
 def _globbed(store: Store, pattern: str) -> list[RemoteFile]:

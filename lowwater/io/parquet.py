@@ -85,14 +85,14 @@ class ParquetSource:
     def _read(self, file: InputFile, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
         name = file.name
         with _open(file) as opened:
-            schema = opened.schema_arrow
+            schema, metadata = opened.schema_arrow, opened.metadata
             require_open_names(schema.names, name)
             if self.columns is not None:
                 _require_columns(self.columns, schema, name)
         texts = tuple(key for key in keys if key in schema.names and _is_text(schema, key))
         columns = None if self.columns is None else list(self.columns)
         row = 0
-        with _open(file, texts) as opened:
+        with _open(file, texts, metadata) as opened:
             batches = opened.iter_batches(batch_size=rows, columns=columns)
             while True:
                 try:
@@ -122,8 +122,22 @@ class _FileReader:
         _open(file).close()
 
 
-def _open(file: InputFile, dictionaries: tuple[str, ...] = ()) -> pq.ParquetFile:
-    if file.stat().size == 0:
+def _open(
+    file: InputFile,
+    dictionaries: tuple[str, ...] = (),
+    metadata: pq.FileMetaData | None = None,
+) -> pq.ParquetFile:
+    """Open a file.
+
+    Args:
+        file: The file.
+        dictionaries: The columns of text to read as dictionaries.
+        metadata: What its footer says, if that was read just now; used for objects, of which each
+            part is a request.
+    """
+    source = file.for_arrow()
+    local = isinstance(source, str)
+    if (file.stat().size if local else source.size()) == 0:
         raise DataError(
             "the file is empty (0 bytes), so it is no Parquet file",
             where=file.name,
@@ -132,7 +146,10 @@ def _open(file: InputFile, dictionaries: tuple[str, ...] = ()) -> pq.ParquetFile
     try:
         # No memory map: a file that shrinks while it is read would kill the process (SIGBUS).
         return pq.ParquetFile(
-            file.for_arrow(), read_dictionary=list(dictionaries), memory_map=False
+            source,
+            metadata=None if local else metadata,
+            read_dictionary=list(dictionaries),
+            memory_map=False,
         )
     except _UNREADABLE as error:
         raise _unreadable(file.name, error) from None

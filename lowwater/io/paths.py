@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.state.filesystems import without_secrets
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")  # a drive of Windows has one letter
 
@@ -66,7 +67,7 @@ def is_remote(name: str) -> bool:
 
 
 def require_local(path: str, *, writes: bool = False) -> None:
-    """Raise ``InvalidArgument`` for a URL: only files of this machine are read and written.
+    """Raise ``InvalidArgument`` for a URL where only files of this machine will do.
 
     Args:
         path: The path.
@@ -86,12 +87,11 @@ def require_local(path: str, *, writes: bool = False) -> None:
             hint=f"Write {'/' + rest.lstrip('/')!r}",
         )
     raise InvalidArgument(
-        f"{describe('path', path)} is in a remote store, and only local files are read and written",
+        f"{describe('path', without_secrets(path))} is in a remote store, and only local files "
+        "will do here",
         hint="Write to a local path and copy it there afterwards, or mount the store"
         if writes
-        else "Copy or mount it; or read it with another library and pass the records: "
-        'lw.from_arrow(pyarrow.dataset.dataset("s3://...").to_table(), time=...), '
-        "lw.from_pandas(...); on Spark, lw.from_spark reads any store that Spark reads",
+        else "Copy or mount it; from a store, lw.read_parquet, lw.read_csv and lw.read_jsonl read",
     )
 
 
@@ -146,7 +146,7 @@ class RealPaths:
 
 
 def would_match(paths: tuple[str, ...], suffixes: tuple[str, ...], path: Path) -> bool:
-    """Return whether :func:`files_of` would return a file if it were there."""
+    """Return whether :func:`files_at` would return a file if it were there."""
     file = Path(os.path.realpath(path))
     for text in paths:
         if glob.has_magic(text) and not Path(text).exists():
@@ -164,7 +164,12 @@ def would_match(paths: tuple[str, ...], suffixes: tuple[str, ...], path: Path) -
 
 
 def fixed_part(text: str) -> Path:
-    """Return a path without symbolic links, up to the first part that is a pattern."""
+    """Return a path without symbolic links, up to the first part that is a pattern.
+
+    That of an object lies in no folder of this machine, as ``//s3:/bucket`` does not either.
+    """
+    if is_remote(text):
+        return Path(f"//{text}")
     path = Path(text)
     if not glob.has_magic(text) or path.exists():
         return Path(os.path.realpath(path))

@@ -145,7 +145,7 @@ class Store:
         self._prefix = base if not base or base.endswith("/") else f"{base}/"
         handler = getattr(filesystem, "handler", None)
         # Arrow does not pass on the times and the ETags that it knows, and it caches listings.
-        self._fsspec = handler.fs if isinstance(handler, FSSpecHandler) else None
+        self._fsspec: Any = handler.fs if isinstance(handler, FSSpecHandler) else None
 
     def file(self, path: str, listed: Stat | None = None) -> RemoteFile:
         """Return the object at a path below the root; it need not be there."""
@@ -186,9 +186,7 @@ class Store:
         at = self._at(folder)
         with told(f"{self.name}/{folder}"):
             if self._fsspec is not None:
-                self._fsspec.invalidate_cache(at)
-                below = self._fsspec.find(at, maxdepth=None if deep else 1, detail=True)
-                files = {path: _stat_of(info) for path, info in below.items() if path != at}
+                files = {path: _stat_of(info) for path, info in self._found(at, deep).items()}
             else:
                 selector = FileSelector(at, allow_not_found=True, recursive=deep)
                 files = {
@@ -197,7 +195,8 @@ class Store:
                     if info.type == FileType.File
                 }
         for path, stat in files.items():
-            yield path.removeprefix(self._prefix).lstrip("/"), stat
+            # Some filesystems return absolute paths, whatever they were asked for.
+            yield path.lstrip("/").removeprefix(self._prefix.lstrip("/")), stat
 
     def etag(self, path: str) -> str | None:
         """Return what the store calls an object's content, if it has a name for it."""
@@ -227,6 +226,15 @@ class Store:
             if self._fsspec is not None:
                 return Guarded(self._fsspec.open(self._at(path), "rb"), name)
             return Guarded(self.filesystem.open_input_file(self._at(path)), name)
+
+    def _found(self, at: str, deep: bool) -> dict[str, Any]:
+        """Return what fsspec tells of the files in a folder, by their paths."""
+        self._fsspec.invalidate_cache(at)
+        try:
+            found = self._fsspec.find(at, maxdepth=None if deep else 1, detail=True)
+        except FileNotFoundError:
+            return {}
+        return {path: info for path, info in found.items() if path.strip("/") != at.strip("/")}
 
     def _at(self, path: str) -> str:
         return f"{self._prefix}{path}".rstrip("/") or "/"
