@@ -31,7 +31,9 @@ class S3Server:
         """Return Arrow's filesystem of the server; paths on it begin with a bucket."""
         from pyarrow.fs import FileSystem
 
-        return FileSystem.from_uri(f"s3://any{self.query}&allow_bucket_creation=true")[0]
+        return FileSystem.from_uri(
+            f"s3://any{self.query}&allow_bucket_creation=true&allow_delayed_open=true"
+        )[0]
 
     def bucket(self) -> str:
         """Make an empty bucket and return its name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -33,7 +34,7 @@ from lowwater.io.stores import (
 from lowwater.state.filesystems import filesystem_at, filesystem_of, split_uri
 
 _COMMON = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "memory"}
-_NAMES_OF_KINDS = {"gcs": "gs"}
+_SCHEMES_OF_BUCKETS = {"s3": "s3", "gcs": "gs", "gs": "gs", "abfs": "abfs"}
 
 
 @final
@@ -145,7 +146,7 @@ def input_files(paths: PathsLike, filesystem: Any = None) -> InputFiles:
                 f"two paths name {store.name!r} with other credentials or options",
                 hint="Give both the same, or use a reader for each",
             )
-        names.append(f"{store.name}/{path}" if path else store.name)
+        names.append(store.name_of(path))
     return InputFiles(tuple(names), Stores(stores))
 
 
@@ -157,10 +158,11 @@ def _store_of(text: str, on: Any) -> tuple[Store, str]:
         on: The filesystem; ``None``: the URI says.
     """
     if on is not None and not is_remote(text):
-        kind = on.type_name.rpartition("+")[2].rpartition(":")[2]
-        root, _, path = text.partition("/")
-        base = root or "/"
-        return Store(f"{_NAMES_OF_KINDS.get(kind, kind)}://{root}", on, base), path.strip("/")
+        kind = re.findall(r"[a-z0-9]+", re.split(r"::|\+", on.type_name)[-1])[0]
+        if kind not in _SCHEMES_OF_BUCKETS:
+            return Store(f"{kind}:/", on, "/" * text.startswith("/")), text.strip("/")
+        bucket, _, path = text.partition("/")
+        return Store(f"{_SCHEMES_OF_BUCKETS[kind]}://{bucket}", on, bucket), path.strip("/")
     uri = split_uri(text)
     with told(uri.name):
         if on is not None:
@@ -178,7 +180,7 @@ def _objects_at(
             if not store.exists():
                 raise _no_root(store, path)
             raise InvalidArgument(
-                f"no file matches {f'{store.name}/{path}'!r}", hint="Check the pattern"
+                f"no file matches {store.name_of(path)!r}", hint="Check the pattern"
             )
         return matched
     stat = store.stat(path) if path else None
@@ -231,7 +233,7 @@ def _matches(text: str, name: str, suffixes: tuple[str, ...]) -> bool:
 def _nothing_in(
     store: Store, path: str, below: dict[str, Stat], suffixes: tuple[str, ...]
 ) -> InvalidArgument:
-    name = f"{store.name}/{path}" if path else store.name
+    name = store.name_of(path)
     if below:
         return none_in(name, suffixes)
     if not store.exists():

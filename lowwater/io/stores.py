@@ -147,9 +147,13 @@ class Store:
         # Arrow does not pass on the times and the ETags that it knows, and it caches listings.
         self._fsspec: Any = handler.fs if isinstance(handler, FSSpecHandler) else None
 
+    def name_of(self, path: str) -> str:
+        """Return the name of what is at a path below the root; of the root if it is empty."""
+        return f"{self.name}/{path}" if path or self.name.endswith(":/") else self.name
+
     def file(self, path: str, listed: Stat | None = None) -> RemoteFile:
         """Return the object at a path below the root; it need not be there."""
-        return RemoteFile(f"{self.name}/{path}", self, path, listed)
+        return RemoteFile(self.name_of(path), self, path, listed)
 
     def exists(self) -> bool:
         """Whether the root is there."""
@@ -163,7 +167,7 @@ class Store:
         """Ask for an object; ``None`` if there is none at the path."""
         from pyarrow.fs import FileType
 
-        with told(f"{self.name}/{path}"):
+        with told(self.name_of(path)):
             if self._fsspec is not None:
                 try:
                     self._fsspec.invalidate_cache(self._at(path))
@@ -184,7 +188,7 @@ class Store:
         from pyarrow.fs import FileSelector, FileType
 
         at = self._at(folder)
-        with told(f"{self.name}/{folder}"):
+        with told(self.name_of(folder)):
             if self._fsspec is not None:
                 files = {path: _stat_of(info) for path, info in self._found(at, deep).items()}
             else:
@@ -201,7 +205,7 @@ class Store:
     def etag(self, path: str) -> str | None:
         """Return what the store calls an object's content, if it has a name for it."""
         known: Mapping[str, Any] | None = None
-        with told(f"{self.name}/{path}"):
+        with told(self.name_of(path)):
             if self._fsspec is not None:
                 known = self._fsspec.info(self._at(path))
             else:
@@ -214,14 +218,14 @@ class Store:
         import pyarrow as pa
 
         if getattr(self.filesystem, "handler", None) is None:
-            with told(f"{self.name}/{path}"):
+            with told(self.name_of(path)):
                 return self.filesystem.open_input_file(self._at(path))
         # It is Python that reads: so what fails there is told apart from what is in the file.
         return pa.PythonFile(self.stream(path), mode="r")
 
     def stream(self, path: str) -> Guarded:
         """Open an object for Python."""
-        name = f"{self.name}/{path}"
+        name = self.name_of(path)
         with told(name):
             if self._fsspec is not None:
                 return Guarded(self._fsspec.open(self._at(path), "rb"), name)
@@ -237,7 +241,7 @@ class Store:
         return {path: info for path, info in found.items() if path.strip("/") != at.strip("/")}
 
     def _at(self, path: str) -> str:
-        return f"{self._prefix}{path}".rstrip("/") or "/"
+        return f"{self._prefix}{path}".rstrip("/") or self._prefix
 
 
 @final

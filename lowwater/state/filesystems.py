@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from lowwater.errors import InvalidArgument, describe
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # a drive of Windows has one letter
-_KEYS_BEFORE_HOSTS = {"s3", "gs", "gcs"}
+_KEYS_BEFORE_BUCKETS = {"s3", "gs", "gcs"}
+_CONTAINERS_BEFORE_HOSTS = {"abfs", "abfss"}
 _HADOOP = re.compile(r"s3[an](?=:)")
 
 
@@ -48,9 +49,13 @@ def split_uri(uri: str) -> Uri:
     scheme = _HADOOP.sub("s3", f"{scheme.lower()}:", count=1).removesuffix(":")
     before, _, options = rest.partition("?")
     given, _, path = before.partition("/")
+    if scheme in _KEYS_BEFORE_BUCKETS and ":" in given and "@" in path and "@" not in given:
+        # A key with a slash, which nothing can open: the more reason not to take it for a path.
+        user, _, rest = before.rpartition("@")
+        host, _, path = rest.partition("/")
+        given = f"{user}@{host}"
     user, at, host = given.rpartition("@")
-    # With other schemes than these what is before the @ may be a part of the place.
-    kept = "" if scheme in _KEYS_BEFORE_HOSTS else user.partition(":")[0]
+    kept = user.partition(":")[0] if scheme in _CONTAINERS_BEFORE_HOSTS else ""
     authority = f"{kept}{at}{host}" if kept else host
     connection = f"{scheme}://{given}" + (f"?{options}" if options else "")
     return Uri(f"{scheme}://{authority}", authority, path, connection)
@@ -103,8 +108,15 @@ def filesystem_at(place: str, filesystem: Any = None) -> tuple[Any, str]:
 
     path = place
     if filesystem is None:
-        filesystem, path = _resolved(_HADOOP.sub("s3", place, count=1))
+        filesystem, path = _resolved(_bounded(_HADOOP.sub("s3", place, count=1)))
     return (None if isinstance(filesystem, LocalFileSystem) else filesystem), path
+
+
+def _bounded(uri: str) -> str:
+    """Return a URI that lets no operation try again for more than a minute: Google's for 15."""
+    if not uri.startswith(("gs://", "gcs://")) or "retry_limit_seconds=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds=60"
 
 
 def _resolved(uri: str) -> tuple[Any, str]:

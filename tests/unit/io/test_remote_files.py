@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +26,7 @@ from lowwater.io import follow
 from lowwater.io.input_files import input_files
 from lowwater.pipeline import Stream
 from lowwater.pipeline.relocation import relocate_state
+from tests.examples import is_campaign
 from tests.s3_server import S3Server
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 
@@ -74,7 +77,8 @@ class Place:
     uri: Callable[[str], str]
 
     def write(self, name: str, data: bytes) -> None:
-        self.filesystem.create_dir(f"{self.path}/{name}".rpartition("/")[0], recursive=True)
+        if not self.name.startswith("s3:"):  # there are no folders
+            self.filesystem.create_dir(f"{self.path}/{name}".rpartition("/")[0], recursive=True)
         with self.filesystem.open_output_stream(f"{self.path}/{name}", compression=None) as file:
             file.write(data)
 
@@ -215,8 +219,7 @@ def test_stopped_and_run_again(
     assert durable(stream, tmp_path) == list(range(90))
     assert durable(stream, tmp_path) == list(range(90))
     place.delete(f"in/1.{suffix}")  # read whole, it may go
-    place.write(f"in/3.{suffix}", write(rows(90)))
-    assert durable(stream, tmp_path) == list(range(91))
+    assert durable(stream, tmp_path) == list(range(90))
 
 
 @pytest.mark.parametrize(("number", "read_of_it"), [(0, "all of it was read"), (1, "batch 1 of")])
@@ -245,19 +248,22 @@ def test_an_object_that_was_replaced(
     assert durable(stream, tmp_path) == list(range(100, 190))
 
 
-def test_an_object_replaced_or_deleted_while_it_is_read(place: Place, tmp_path: Path) -> None:
-    lines = jsonl(rows(*range(1_000, 1_200)))
-    for change, said in (
-        (lambda: place.write("in/a.jsonl", lines.replace(b"1", b"2")), "was replaced since"),
-        (lambda: place.delete("in/a.jsonl"), "vanished while it was being read"),
+def test_an_object_replaced_while_it_is_read_and_then_deleted(place: Place, tmp_path: Path) -> None:
+    lines = jsonl(rows(*range(1_000, 1_060)))
+    place.write("in/a.jsonl", lines)
+    place.write("in/b.jsonl", jsonl(rows(1_060)))
+    stream = lw.read_jsonl(place.uri("in"), time="t", clock=lw.ManualClock(0))
+    replace = partial(place.write, "in/a.jsonl", lines.replace(b"1", b"2"))
+    with (
+        stopping("after the write", 2, replace),
+        pytest.raises(DataError, match="was replaced since"),
     ):
-        place.write("in/a.jsonl", lines)
-        stream = lw.read_jsonl(place.uri("in"), time="t", clock=lw.ManualClock(0))
-        folder = tmp_path / said[:6]
-        with stopping("after the write", 2, change), pytest.raises(DataError, match=said):
-            durable(stream, folder)
-        place.write("in/a.jsonl", lines)
-        assert durable(stream, folder) == list(range(1_000, 1_200))
+        durable(stream, tmp_path)
+    place.delete("in/a.jsonl")
+    with pytest.raises(DataError, match="vanished while it was being read"):
+        durable(stream, tmp_path)
+    place.write("in/a.jsonl", lines)
+    assert durable(stream, tmp_path) == list(range(1_000, 1_061))
 
 
 # -------------------------------------------------------------------------------------- following
@@ -292,8 +298,8 @@ def test_new_objects_are_read_as_they_appear(
         place.write(f"in/.hidden.{suffix}", write(rows(99)))
 
     waits += [
-        lambda: place.write(f"in/e.{suffix}", b""),
         two,
+        lambda: place.write(f"in/e.{suffix}", b""),
         lambda: place.write(f"in/e.{suffix}", write(rows(4))),
     ]
     stream = read(place.uri("in"), time="t", follow=True, max_idle="3s")
@@ -389,6 +395,7 @@ def test_a_store_that_fails_once_at_any_operation(
     for number in range(2):
         data = write(rows(*range(number * 20, number * 20 + 20)))
         (tmp_path / f"in/{number}.{suffix}").write_bytes(data)
+        os.utime(tmp_path / f"in/{number}.{suffix}", (1e9, 1e9))  # settled
 
     def run(folder: Path, fails_at: int | None = None) -> Flaky:
         handler = Flaky(disk, fails_at)
@@ -398,7 +405,7 @@ def test_a_store_that_fails_once_at_any_operation(
         return handler
 
     whole = run(tmp_path / "whole")
-    for number in range(1, whole.operations + 1, 3):
+    for number in range(1, whole.operations + 1, 1 if is_campaign() else 5):
         folder = tmp_path / str(number)
         with pytest.raises(DataError, match="the store failed: OSError: the line is dead") as fails:
             run(folder, number)
