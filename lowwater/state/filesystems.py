@@ -61,6 +61,16 @@ def split_uri(uri: str) -> Uri:
     return Uri(f"{scheme}://{authority}", authority, path, connection)
 
 
+def below(place: str, *names: str) -> str:
+    """Return the place of something below a path or URI, which may have options.
+
+    >>> below("s3://bucket/state?region=eu-west-1", "a", "b"), below("state/", "a")
+    ('s3://bucket/state/a/b?region=eu-west-1', 'state/a')
+    """
+    path, mark, options = place.partition("?") if is_uri(place) else (place, "", "")
+    return "/".join([path.rstrip("/"), *names]) + mark + options
+
+
 def without_secrets(text: str) -> str:
     """Return a URI without credentials and options; a path as it is."""
     return split_uri(text).name if "://" in text else text
