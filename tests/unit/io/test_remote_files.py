@@ -105,6 +105,19 @@ def place(request: pytest.FixtureRequest) -> Place:
     )
 
 
+def kinds_and_places() -> list[Any]:
+    """Return each format with a place; ``make nightly`` tries all pairs."""
+    return [
+        pytest.param(*kind.values, where, id=f"{kind.id}-{where}")
+        for number, kind in enumerate(KINDS)
+        for where in ("memory", "s3")
+        if is_campaign() or where == ("memory", "s3")[number % 2]
+    ]
+
+
+PAIRS = kinds_and_places()
+
+
 def rows(*values: int) -> Rows:
     return [{"t": value * SECOND, "k": "a", "v": value} for value in values]
 
@@ -135,7 +148,7 @@ def emitted(folder: Path) -> list[int]:
 # ----------------------------------------------------------------------------------- what is read
 
 
-@pytest.mark.parametrize(("read", "write", "suffix"), KINDS)
+@pytest.mark.parametrize(("read", "write", "suffix", "place"), PAIRS, indirect=["place"])
 def test_objects_folders_and_globs(
     read: Reader, write: Write, suffix: str, place: Place, tmp_path: Path
 ) -> None:
@@ -206,7 +219,7 @@ def test_a_bucket_that_is_not_there(options: Any, s3_server: S3Server) -> None:
 # --------------------------------------------------------------- objects that change, and restarts
 
 
-@pytest.mark.parametrize(("read", "write", "suffix"), KINDS)
+@pytest.mark.parametrize(("read", "write", "suffix", "place"), PAIRS, indirect=["place"])
 def test_stopped_and_run_again(
     read: Reader, write: Write, suffix: str, place: Place, tmp_path: Path
 ) -> None:
@@ -278,7 +291,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     return actions
 
 
-@pytest.mark.parametrize(("read", "write", "suffix"), KINDS)
+@pytest.mark.parametrize(("read", "write", "suffix", "place"), PAIRS, indirect=["place"])
 @pytest.mark.parametrize("begin", ["empty", "object"])
 def test_new_objects_are_read_as_they_appear(
     read: Reader,
