@@ -111,8 +111,7 @@ class InputFiles:
     ) -> list[RemoteFile]:
         """Return the objects that a URI matches."""
         store, path = self.stores.place(text)
-        with told(text):
-            return _objects_at(store, path, suffixes, maybe_none=maybe_none)
+        return _objects_at(store, path, suffixes, maybe_none=maybe_none)
 
 
 def input_files(paths: PathsLike, filesystem: Any = None) -> InputFiles:
