@@ -83,7 +83,7 @@ def read(source: ReplayableSource, root: str, cuts: list[int]) -> Any:
             names = {name.removeprefix(root): content[0] for name, content in after["done"].items()}
             if number or records.length:
                 rows = None if not records.length else records.to_arrow().to_pylist()
-                place = records.place(0).removeprefix(root) if records.length else ""
+                place = (records.place(0) or "").removeprefix(root) if records.length else ""
                 seen.append((rows, place, names, after["file"].removeprefix(root), after["batch"]))
             if cut is not None and number >= cut:
                 break

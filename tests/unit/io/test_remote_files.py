@@ -332,7 +332,7 @@ def test_an_object_replaced_after_it_was_read(
 # -------------------------------------------------------------------------- stores that do not work
 
 
-class Flaky(fs.FileSystemHandler):
+class Flaky(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """A filesystem of another one that fails once, at some operation; and counts what is read.
 
     Args:
