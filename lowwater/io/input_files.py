@@ -173,14 +173,7 @@ def _store_of(text: str, on: Any) -> tuple[Store, str]:
 def _objects_at(
     store: Store, path: str, suffixes: tuple[str, ...], *, maybe_none: bool
 ) -> list[RemoteFile]:
-    if glob.has_magic(path):
-        matched = _globbed(store, path)
-        if not matched and not maybe_none:
-            if not store.exists():
-                raise _no_root(store, path)
-            raise InvalidArgument(
-                f"no file matches {store.name_of(path)!r}", hint="Check the pattern"
-            )
+    if glob.has_magic(path) and (matched := _globbed(store, path)):
         return matched
     stat = store.stat(path) if path else None
     if stat is not None:
@@ -237,6 +230,8 @@ def _nothing_in(
         return none_in(name, suffixes)
     if not store.exists():
         return _no_root(store, path)
+    if glob.has_magic(path):
+        return InvalidArgument(f"no file matches {name!r}", hint="Check the pattern")
     folder, _, last = path.rpartition("/")
     known = [one.rpartition("/")[2] for one, _ in store.files(folder, deep=False)]
     hint = nearest(last, known) if 0 < len(known) <= 20 else "Check the path"

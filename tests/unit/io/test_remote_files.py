@@ -156,15 +156,17 @@ def test_objects_folders_and_globs(
         place.write(f"in/{name}.{suffix}", write(rows(value)))
     place.write("in/a/notes.txt", b"no data")
     place.write(f"in/odd %20=ü/x.{suffix}", write(rows(4)))
+    place.write(f"in/of[2].{suffix}", write(rows(6)))
     (tmp_path / f"local.{suffix}").write_bytes(write(rows(5)))
     for paths, expected in (
-        ("in", [1, 2, 3, 4]),
-        ("in/", [1, 2, 3, 4]),
+        ("in", [1, 2, 3, 4, 6]),
+        ("in/", [1, 2, 3, 4, 6]),
         (f"in/a/z.{suffix}", [2]),
         (f"in/a/[yx].{suffix}", [1]),
         (f"in/*/x.{suffix}", [99, 3, 4]),
         (f"in/**/*z.{suffix}", [2]),
         ("in/odd %20=ü", [4]),
+        (f"in/of[2].{suffix}", [6]),
         ([f"in/a/z.{suffix}", "in/a", f"in/*/*.{suffix}"], [2, 1, 99, 3, 4]),
     ):
         given = [paths] if isinstance(paths, str) else paths
