@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.s3_server import s3_server as s3_server  # a fixture for all tests
 from tests.untested import Untested
 
 

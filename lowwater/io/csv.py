@@ -19,7 +19,8 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
-from lowwater.io.paths import files_of, would_match
+from lowwater.io.input_files import InputFiles
+from lowwater.io.stores import LOCAL, InputFile, LocalFile, Stores
 from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
@@ -42,12 +43,13 @@ class CsvSource:
     Event times are integers or text, whichever most of the first of them are.
 
     Args:
-        paths: Files, folders and globs.
+        paths: Files, folders and globs; objects by their names.
         types: Arrow types by column, for columns whose type is not to be inferred.
         time: The column of event times.
         delimiter: The field separator.
         follow: How to wait for files that appear later; ``None``: end with the existing files.
         fractions: Whether event times may be floats.
+        stores: What opens objects.
     """
 
     paths: tuple[str, ...]
@@ -56,63 +58,69 @@ class CsvSource:
     delimiter: str = ","
     follow: Follow | None = None
     fractions: bool = field(default=False, repr=False)
+    stores: Stores = field(default=LOCAL, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema | None:
-        for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
-            if path.stat().st_size:
-                return self._infer(path)
+        for file in self.files.find(_SUFFIXES, maybe_none=self.follow is not None):
+            if file.stat().size:
+                return self._infer(file)
         return None
 
-    def reads(self, path: Path) -> bool:
-        """Return whether a file would be read if it were there."""
-        return would_match(self.paths, _SUFFIXES, path)
+    @property
+    def files(self) -> InputFiles:
+        """The files that are read."""
+        return InputFiles(self.paths, self.stores)
+
+    def reads(self, path: Path | str) -> bool:
+        """Return whether a file, or the object of a name, would be read if it were there."""
+        return self.files.would_match(_SUFFIXES, path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _FilesReader(self)
-        return read_once(self.paths, _SUFFIXES, reader, self.follow)
+        return read_once(self.files, _SUFFIXES, reader, self.follow)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        return replay(self.paths, _SUFFIXES, _FilesReader(self), position, self.follow)
+        return replay(self.files, _SUFFIXES, _FilesReader(self), position, self.follow)
 
-    def _infer(self, path: Path) -> pa.Schema:
+    def _infer(self, file: InputFile) -> pa.Schema:
         raw = dict.fromkeys(self.types, pa.binary())
         try:
-            schema = self._schema_of(path, raw)
+            schema = self._schema_of(file, raw)
             names = schema.names
         except FileNotFoundError:
             raise
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
-            raise _unreadable(path, error) from None
+            raise _unreadable(file.name, error) from None
         if len(set(names)) < len(names):
             raise InvalidArgument(
-                "two columns have one name", where=str(path), hint="Rename one in the header"
+                "two columns have one name", where=file.name, hint="Rename one in the header"
             )
         for name in self.types:
             if name not in names:
                 raise InvalidArgument(
                     f"types= names a column {name!r} that is not there",
-                    where=str(path),
+                    where=file.name,
                     hint=nearest(name, names),
                 )
-        whole = path.stat().st_size <= _BLOCK_BYTES
-        return pa.schema([field.with_type(self._settle(field, whole, path)) for field in schema])
+        whole = file.stat().size <= _BLOCK_BYTES
+        return pa.schema([field.with_type(self._settle(field, whole, file)) for field in schema])
 
-    def _schema_of(self, path: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    def _schema_of(self, file: InputFile, types: Mapping[str, pa.DataType]) -> pa.Schema:
         try:
-            with _open(path, types, self.delimiter) as reader:
+            with _open(file, types, self.delimiter) as reader:
                 return reader.schema
         except pa.ArrowInvalid:  # a row of the wrong length
-            encoding = _encoding_of(path)
-        skip = _open(path, types, self.delimiter, lambda _row: "skip", encoding=encoding)
+            encoding = _encoding_of(file)
+        skip = _open(file, types, self.delimiter, lambda _row: "skip", encoding=encoding)
         with skip as reader:
             return pa.schema(
                 [field.with_name(_decoded(field.name, encoding)) for field in reader.schema]
             )
 
-    def _settle(self, field: pa.Field, whole: bool, path: Path) -> pa.DataType:
+    def _settle(self, field: pa.Field, whole: bool, file: InputFile) -> pa.DataType:
         kind = self.types.get(field.name)
         if kind is not None:
             return kind
@@ -122,16 +130,16 @@ class CsvSource:
         if field.name == self.time and not pa.types.is_integer(kind):
             if self.fractions and pa.types.is_floating(kind):
                 return kind
-            integers = pa.types.is_floating(kind) or self._has_integer_times(path)
+            integers = pa.types.is_floating(kind) or self._has_integer_times(file)
             return pa.int64() if integers else pa.string()
         return pa.string() if pa.types.is_binary(kind) else kind
 
-    def _has_integer_times(self, path: Path) -> bool:
+    def _has_integer_times(self, file: InputFile) -> bool:
         """Return whether most of the first event times are integers, although not all are."""
         raw = {self.time: pa.binary()}
         try:
             with _open(
-                path, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES, _LATIN
+                file, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES, _LATIN
             ) as reader:
                 first = reader.read_next_batch().column(self.time)
         except (pa.ArrowInvalid, StopIteration, KeyError):  # a record is longer than the sample
@@ -149,17 +157,17 @@ class _FilesReader:
         self.types: dict[str, pa.DataType] = {}
         self._source = source
 
-    def read(self, path: Path) -> Iterator[Records]:
+    def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records; an empty file has none."""
-        if not path.stat().st_size:
+        if not file.stat().size:
             return
         if not self.types:
-            self.types.update((field.name, field.type) for field in self._source._infer(path))
+            self.types.update((field.name, field.type) for field in self._source._infer(file))
         source = self._source
         narrow = None if source.fractions else source.time
-        yield from _FileReader(path, self.types, narrow, source.delimiter).records()
+        yield from _FileReader(file, self.types, narrow, source.delimiter).records()
 
-    def require_whole(self, path: Path) -> None:
+    def require_whole(self, file: InputFile) -> None:
         """Do nothing: a text file does not show whether it is complete."""
 
 
@@ -168,16 +176,17 @@ class _FileReader:
     """Reads one file with Arrow's fast conversion; after the first error, row by row.
 
     Args:
-        path: The file.
+        file: The file.
         types: Types by column, shared by all files; widened where necessary.
         narrow: The column of event times if it is never widened to floats.
         delimiter: The field separator.
     """
 
     def __init__(
-        self, path: Path, types: dict[str, pa.DataType], narrow: str | None, delimiter: str
+        self, file: InputFile, types: dict[str, pa.DataType], narrow: str | None, delimiter: str
     ) -> None:
-        self._path = path
+        self._file = file
+        self._name = file.name
         self._types = types
         self._narrow = narrow
         self._delimiter = delimiter
@@ -189,27 +198,27 @@ class _FileReader:
         """Yield the file's records, with dead letters for rows that cannot be parsed."""
         done = 0
         try:
-            reader = _open(self._path, self._types, self._delimiter)
-            require_open_names(reader.schema.names, str(self._path))
+            reader = _open(self._file, self._types, self._delimiter)
+            require_open_names(reader.schema.names, self._name)
             for batch in reader:
-                yield self._with_unread(Records.from_arrow(batch, str(self._path), done))
+                yield self._with_unread(Records.from_arrow(batch, self._name, done))
                 done += batch.num_rows
         except FileNotFoundError:
             raise
         except pa.ArrowInvalid:  # a row of the wrong length, or a value that is not of its type
             yield from self._with_care(done)
         except OSError as error:  # a damaged archive
-            raise _unreadable(self._path, error, done) from None
+            raise _unreadable(self._name, error, done) from None
         if self._unread:
-            yield self._with_unread(Records({}, 0, str(self._path)))
+            yield self._with_unread(Records({}, 0, self._name))
 
     def _with_care(self, done: int) -> Iterator[Records]:
         """Yield the records after the first ``done`` rows, converting values individually."""
         row = 0
         binary = dict.fromkeys(self._types, pa.binary())
         try:
-            self._encoding = encoding = _encoding_of(self._path)
-            for given in _open(self._path, binary, self._delimiter, self._note, encoding=encoding):
+            self._encoding = encoding = _encoding_of(self._file)
+            for given in _open(self._file, binary, self._delimiter, self._note, encoding=encoding):
                 batch = given if encoding == _UTF8 else _as_written(given)
                 rest = batch.slice(max(0, done - row))
                 row += batch.num_rows - rest.num_rows
@@ -219,7 +228,7 @@ class _FileReader:
         except FileNotFoundError:
             raise
         except (pa.ArrowInvalid, OSError) as error:
-            raise _unreadable(self._path, error, row) from None
+            raise _unreadable(self._name, error, row) from None
 
     def _convert(self, batch: pa.RecordBatch, row: int) -> Records:
         arrays: dict[str, pa.Array] = {}
@@ -231,7 +240,7 @@ class _FileReader:
             for at in bad.tolist():
                 shown = (raw[at].as_py() or b"").decode(errors="replace")
                 details.setdefault(at, f"{name}={shown!r} is not {self._types.get(name)}")
-        records = Records.from_arrow(pa.RecordBatch.from_pydict(arrays), str(self._path), row)
+        records = Records.from_arrow(pa.RecordBatch.from_pydict(arrays), self._name, row)
         if not details:
             return records
         for at in sorted(details):
@@ -259,7 +268,7 @@ class _FileReader:
         if number not in self._noted:
             self._noted.add(number)
             detail = f"{row.actual_columns} fields instead of {row.expected_columns}"
-            where = f"{self._path}:{number}"
+            where = f"{self._name}:{number}"
             text = _decoded(row.text, self._encoding, "replace")
             self._unread.append(ErrorRecord(text, "malformed_csv", detail, where))
         return "skip"
@@ -302,7 +311,7 @@ def _cast(raw: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _open(
-    path: Path,
+    file: InputFile,
     types: Mapping[str, pa.DataType],
     delimiter: str,
     on_invalid: Any = None,
@@ -312,7 +321,7 @@ def _open(
     if encoding != _UTF8:
         types = {_encoded(name): kind for name, kind in types.items()}
     return pa_csv.open_csv(
-        str(path),
+        _stream(file),
         read_options=pa_csv.ReadOptions(
             block_size=block_bytes, use_threads=False, encoding=encoding
         ),
@@ -325,16 +334,26 @@ def _open(
     )
 
 
-def _encoding_of(path: Path) -> str:
+def _stream(file: InputFile) -> Any:
+    """Return what Arrow reads: a path, whose ending shows the compression; or an open object."""
+    if isinstance(file, LocalFile):
+        return file.name
+    opened = pa.PythonFile(file.open(), mode="r")
+    return pa.CompressedInputStream(opened, "gzip") if file.name.endswith(".gz") else opened
+
+
+def _encoding_of(file: InputFile) -> str:
     """Return as what to read a file that has rows of the wrong length, or other mistakes.
 
     Arrow passes the text of such a row to Python, which fails if it is not UTF-8. As Latin-1, in
     which each byte is a character, everything can be passed on and be restored.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
-    with pa.input_stream(str(path), compression="detect") as file:
+    source = _stream(file)
+    detect = isinstance(source, str)
+    with pa.input_stream(source, compression="detect") if detect else source as opened:
         try:
-            while data := file.read(_BLOCK_BYTES):
+            while data := opened.read(_BLOCK_BYTES):
                 decoder.decode(data)
             decoder.decode(b"", final=True)
         except UnicodeDecodeError:
@@ -366,10 +385,10 @@ def _as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _unreadable(path: Path, error: Exception, row: int | None = None) -> DataError:
+def _unreadable(name: str, error: Exception, row: int | None = None) -> DataError:
     after = f" after row {row - 1}" if row else ""
     return DataError(
         f"the file cannot be read as CSV{after}: {str(error).rstrip('.')}",
-        where=str(path),
+        where=name,
         hint="Write it again with a header and one record per line, or leave it out",
     )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import zlib
-from pathlib import Path
 from typing import Any, final
 
 from lowwater.errors import DataError
+from lowwater.io.stores import LOCAL, InputFile, RemoteFile, Stat, Stores
 
 Content = list[Any]
-"""A file's size, CRC-32 and stamp, as a position stores them.
+"""A file's size, mark and stamp, as a position stores them.
 
-Without a CRC (``None``) only the size is compared. The stamp stands for the inode and the times of
-the file: while it is the same, so is the content. It is ``None`` if the file was written too
-recently to tell.
+The mark tells contents of one size apart: the ETag of an object, if its store gives one, and
+otherwise the CRC-32. Without a mark (``None``) only the size is compared. The stamp stands for the
+inode and the times of the file: while it is the same, so is the content. It is ``None`` if the file
+was written too recently to tell, or has no times.
 """
 
 _BLOCK = 1 << 20
@@ -29,18 +29,20 @@ class FileContents:
     """Records what files contain, and checks that they still do.
 
     The whole content is only read again if the file's inode or times are others than before, as
-    after a project was copied or restored.
+    after a project was copied or restored; and never that of an object with an ETag.
 
     Args:
+        stores: What opens files.
         checksums: Whether to compare content; otherwise only sizes are.
     """
 
-    def __init__(self, *, checksums: bool) -> None:
+    def __init__(self, stores: Stores = LOCAL, *, checksums: bool) -> None:
+        self._stores = stores
         self._checksums = checksums
         self._stamps: dict[str, int] = {}
 
     def record(self, name: str) -> Content:
-        """Return what a file contains. O(size), about as fast as copying it.
+        """Return what a file contains. O(size), about as fast as copying it, without an ETag.
 
         Raises:
             DataError: The file is not there.
@@ -48,46 +50,56 @@ class FileContents:
         try:
             if self._checksums:
                 return self._read(name)
-            return [Path(name).stat().st_size, None, None]
+            return [self._stores.file(name).stat().size, None, None]
         except FileNotFoundError:
             raise vanished(name) from None
 
-    def check(self, name: str, content: Content, read: str) -> Content | None:
+    def check(
+        self, name: str, content: Content, read: str, listed: Stat | None = None
+    ) -> Content | None:
         """Return what a file contains, with its present stamp; ``None`` if it is gone.
 
         Args:
             name: The file.
             content: What it contained.
             read: How much of it was read, for the error.
+            listed: What a listing has just told of the file; by default it is asked for.
 
         Raises:
             DataError: It contains something else now.
         """
         try:
-            stat = Path(name).stat()
-            size, crc, stamp = content
-            if stat.st_size != size:
-                raise _changed(name, size, stat.st_size, read, durable=crc is not None)
-            if crc is None or _stamp(stat) == self._stamps.get(name, stamp):
+            stat = listed or self._stores.file(name).stat()
+            size, mark, stamp = content
+            if stat.size != size:
+                raise _changed(name, size, stat.size, read, durable=mark is not None)
+            if mark is None:
                 return content
-            now = self._read(name)
+            known = self._stamps.get(name, stamp)
+            if known is not None and _stamp(stat) == known:
+                return content
+            now = self._read(name, mark)
         except FileNotFoundError:
             return None
-        if now[:2] != [size, crc]:
+        if now[:2] != [size, mark]:
             raise _replaced(name, size, read)
         return now
 
-    def _read(self, name: str) -> Content:
-        crc = size = 0
-        with Path(name).open("rb") as file:
-            # Before the content: what changes meanwhile then has another stamp at the next check.
-            stat, now = os.fstat(file.fileno()), time.time_ns()
-            while block := file.read(_BLOCK):
-                crc = zlib.crc32(block, crc)
-                size += len(block)
-        stamp = self._stamps[name] = _stamp(stat)
-        settled = now - max(stat.st_mtime_ns, stat.st_ctime_ns) > _SETTLED_NS
-        return [size, crc, stamp if settled else None]
+    def _read(self, name: str, before: int | str | None = None) -> Content:
+        """Return what a file contains, with a mark of the sort that it had before."""
+        file = self._stores.file(name)
+        # Before the content: what changes meanwhile then has another stamp at the next check.
+        stat, now = file.stat(), time.time_ns()
+        settled = bool(stat.facts) and now - stat.changed_ns > _SETTLED_NS
+        stamp = _stamp(stat)
+        if settled or stat.fine:
+            self._stamps[name] = stamp
+        else:
+            self._stamps.pop(name, None)
+        size, mark = stat.size, None
+        if isinstance(file, RemoteFile) and not isinstance(before, int):
+            mark = file.etag()
+        return [*([size, mark] if mark else _read_whole(file)), stamp if settled else None]
 
 
 def vanished(name: str) -> DataError:
@@ -103,17 +115,31 @@ def is_content(value: object) -> bool:
     """Whether a stored value can be what :meth:`FileContents.record` returned."""
     if not isinstance(value, list) or len(value) != 3:
         return False
-    size, *rest = value
-    return _is_number(size) and all(one is None or _is_number(one) for one in rest)
+    size, mark, stamp = value
+    return (
+        _is_number(size)
+        and (mark is None or isinstance(mark, str) or _is_number(mark))
+        and (stamp is None or _is_number(stamp))
+    )
 
 
 def _is_number(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def _stamp(stat: os.stat_result) -> int:
+def _read_whole(file: InputFile) -> list[int]:
+    """Return a file's size and CRC-32."""
+    crc = size = 0
+    with file.open() as opened:
+        while block := opened.read(_BLOCK):
+            crc = zlib.crc32(block, crc)
+            size += len(block)
+    return [size, crc]
+
+
+def _stamp(stat: Stat) -> int:
     """Return a number that differs once a file was written, replaced or renamed over."""
-    facts = repr((stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)).encode()
+    facts = repr(stat.facts).encode()
     return int.from_bytes(hashlib.blake2b(facts, digest_size=8).digest(), "little")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol, final
 
 import pyarrow as pa
@@ -15,7 +14,9 @@ from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.file_content import Content, FileContents, is_content, vanished
 from lowwater.io.follow import Follow
-from lowwater.io.paths import RealPaths, files_of
+from lowwater.io.input_files import InputFiles
+from lowwater.io.paths import RealPaths, is_remote
+from lowwater.io.stores import InputFile, RemoteFile, Stat
 from lowwater.state.formats import damaged, decoding
 
 _LOG = logging.getLogger("lowwater.io")
@@ -28,29 +29,29 @@ class FileReader(Protocol):
 
     types: dict[str, pa.DataType]
 
-    def read(self, path: Path) -> Iterator[Records]:
+    def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records: always the same batches, given the same initial ``types``."""
         ...
 
-    def require_whole(self, path: Path) -> None:
+    def require_whole(self, file: InputFile) -> None:
         """Raise ``DataError`` if a file is incomplete, as while it is still being written."""
         ...
 
 
 def read_once(
-    paths: tuple[str, ...],
+    files: InputFiles,
     suffixes: tuple[str, ...],
     reader: FileReader,
     follow: Follow | None,
 ) -> Iterator[Records]:
     """Yield the records of files for a run that is not resumed; files may grow meanwhile."""
-    for records, _ in replay(paths, suffixes, reader, None, follow, watched=False):
+    for records, _ in replay(files, suffixes, reader, None, follow, watched=False):
         if records.length or records.unreadable or follow:
             yield records
 
 
 def replay(
-    paths: tuple[str, ...],
+    files: InputFiles,
     suffixes: tuple[str, ...],
     reader: FileReader,
     position: Position | None,
@@ -67,7 +68,7 @@ def replay(
     the next batch is the same whenever it is read.
 
     Args:
-        paths: Files, folders and globs.
+        files: The files that are read.
         suffixes: What the files of a folder end in.
         reader: Reads the files; its ``types`` are restored to those at the position.
         position: The position to resume from; ``None`` for the beginning.
@@ -82,7 +83,7 @@ def replay(
             or a new one is not whole and does not grow either.
         StateError: The position is not a position in files.
     """
-    contents = FileContents(checksums=watched)
+    contents = FileContents(files.stores, checksums=watched)
     done = GrowingMap()
     if position is not None:
         types = _checked(position)
@@ -91,17 +92,17 @@ def replay(
         done = GrowingMap(position["done"])
         if isinstance(position["done"], GrowingMap):
             done = position["done"]
-        now = {name: contents.check(name, content, _WHOLE) for name, content in done.items()}
+        now = _checked_again(done, files, suffixes, contents)
         if any(one not in (None, done[name]) for name, one in now.items()):  # other stamps
-            done = GrowingMap((name, now[name] or done[name]) for name in done)
+            done = GrowingMap((name, now.get(name) or done[name]) for name in done)
         if name := position["file"]:
             content = contents.check(name, position["content"], _part(position["batch"]))
             if content is None:
                 raise vanished(name)
             position = {**position, "content": content}
-            yield from _batches(reader, position, contents, watched=watched)
+            yield from _batches(files, reader, position, contents, watched=watched)
             done = done.extended(name, content)
-    looks = _Looks(paths, suffixes, reader, follow, contents)
+    looks = _Looks(files, suffixes, reader, follow, contents)
     idle = 0
     while True:
         # Asked before the look: what was there when it said so is read.
@@ -112,7 +113,7 @@ def replay(
             _LOG.debug("%s is read", name)
             begin = _position(done, reader, name, contents.record(name))
             yield _NOTHING, begin
-            yield from _batches(reader, begin, contents, watched=watched)
+            yield from _batches(files, reader, begin, contents, watched=watched)
             done = done.extended(name, begin["content"])
         if follow is None:
             yield _NOTHING, _position(done, reader)
@@ -130,7 +131,7 @@ class _Looks:
     """Finds new, complete files.
 
     Args:
-        paths: Files, folders and globs.
+        files: The files that are read.
         suffixes: What the files of a folder end in.
         reader: What knows whether a file is whole.
         follow: ``None``: there is but one look, and all files are whole.
@@ -139,14 +140,14 @@ class _Looks:
 
     def __init__(
         self,
-        paths: tuple[str, ...],
+        files: InputFiles,
         suffixes: tuple[str, ...],
         reader: FileReader,
         follow: Follow | None,
         contents: FileContents,
     ) -> None:
         self.unfinished: dict[str, int] = {}
-        self._paths = paths
+        self._files = files
         self._suffixes = suffixes
         self._reader = reader
         self._follows = follow is not None
@@ -160,43 +161,69 @@ class _Looks:
 
         A file that was read under another name, as by a path given since, is done too.
         """
-        self._read.update(self._real.of(Path(name)) for name, _ in done.since(self._known))
+        self._read.update(self._real.of_name(name) for name, _ in done.since(self._known))
         self._known = len(done)
         fresh: list[str] = []
         unfinished, self.unfinished = self.unfinished, {}
-        for path in files_of(self._paths, self._suffixes, maybe_none=self._follows):
-            name = str(path)
+        for file in self._files.find(self._suffixes, maybe_none=self._follows):
+            name = file.name
             if name in done:
-                self._contents.check(name, done[name], _WHOLE)
-            elif self._real.of(path) not in self._read and (
-                not self._follows or self._is_whole(path, unfinished.get(name))
+                self._contents.check(name, done[name], _WHOLE, _listed(file))
+            elif self._real.of_name(name) not in self._read and (
+                not self._follows or self._is_whole(file, unfinished.get(name))
             ):
                 fresh.append(name)
         return fresh
 
-    def _is_whole(self, path: Path, before: int | None) -> bool:
+    def _is_whole(self, file: InputFile, before: int | None) -> bool:
         """Whether a file is complete; it ``before`` had so many bytes and was not."""
         try:
-            size = path.stat().st_size
+            size = (_listed(file) or file.stat()).size
             try:
-                self._reader.require_whole(path)
+                self._reader.require_whole(file)
             except DataError:
                 if before == size:
                     raise
-                self.unfinished[str(path)] = size
+                self.unfinished[file.name] = size
                 return False
         except FileNotFoundError:
             return False
         return size > 0  # an empty file may be one that is about to be written
 
 
+def _listed(file: InputFile) -> Stat | None:
+    """Return what a listing told of a file; ``None`` for local ones, which cost no request."""
+    return file.listed if isinstance(file, RemoteFile) else None
+
+
+def _checked_again(
+    done: GrowingMap, files: InputFiles, suffixes: tuple[str, ...], contents: FileContents
+) -> dict[str, Content | None]:
+    """Check the files that were read whole; return their contents, ``None`` for those gone.
+
+    Objects are looked up in one listing, as to ask for each would take long.
+    """
+    objects: dict[str, Stat | None] = {}
+    if any(map(is_remote, done)):
+        objects = {
+            file.name: file.listed
+            for file in files.find(suffixes, maybe_none=True)
+            if isinstance(file, RemoteFile)
+        }
+    return {
+        name: contents.check(name, content, _WHOLE, objects.get(name))
+        for name, content in done.items()
+        if name in objects or not is_remote(name)
+    }
+
+
 def _batches(
-    reader: FileReader, begin: Position, contents: FileContents, *, watched: bool
+    files: InputFiles, reader: FileReader, begin: Position, contents: FileContents, *, watched: bool
 ) -> Iterator[tuple[Records, Position]]:
     """Yield the rest of the file that a position points into."""
     name, batch = begin["file"], 0
     try:
-        for records in reader.read(Path(name)):
+        for records in reader.read(files.stores.file(name)):
             if watched:
                 contents.check(name, begin["content"], _part(batch))
             batch += 1

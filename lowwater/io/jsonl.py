@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -17,8 +19,9 @@ from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
+from lowwater.io.input_files import InputFiles
 from lowwater.io.json_blocks import JsonBlocks
-from lowwater.io.paths import files_of, would_match
+from lowwater.io.stores import LOCAL, InputFile, Stores
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
@@ -47,16 +50,18 @@ class JsonLinesSource:
     (``wrong_type``).
 
     Args:
-        paths: Files, folders and globs.
+        paths: Files, folders and globs; objects by their names.
         time: The field of event times: integers or text.
         follow: How to wait for files that appear later; ``None``: end with the existing files.
         fractions: Whether event times may be floats.
+        stores: What opens objects.
     """
 
     paths: tuple[str, ...]
     time: str
     follow: Follow | None = None
     fractions: bool = field(default=False, repr=False)
+    stores: Stores = field(default=LOCAL, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -66,19 +71,24 @@ class JsonLinesSource:
         hide the fields of the others.
         """
         reader = _LinesReader(_FIRST_LINES, self.time, self.fractions)
-        for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
-            next(reader.read(path), None)
+        for file in self.files.find(_SUFFIXES, maybe_none=self.follow is not None):
+            next(reader.read(file), None)
             if self.time in reader.types:
                 break
         return pa.schema(list(reader.types.items())) if reader.types else None
 
-    def reads(self, path: Path) -> bool:
-        """Return whether a file would be read if it were there."""
-        return would_match(self.paths, _SUFFIXES, path)
+    @property
+    def files(self) -> InputFiles:
+        """The files that are read."""
+        return InputFiles(self.paths, self.stores)
+
+    def reads(self, path: Path | str) -> bool:
+        """Return whether a file, or the object of a name, would be read if it were there."""
+        return self.files.would_match(_SUFFIXES, path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = self._reader(size)
-        return read_once(self.paths, _SUFFIXES, reader, self.follow)
+        return read_once(self.files, _SUFFIXES, reader, self.follow)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
@@ -88,7 +98,7 @@ class JsonLinesSource:
             if position
             else self._reader(size)
         )
-        return replay(self.paths, _SUFFIXES, reader, position, self.follow)
+        return replay(self.files, _SUFFIXES, reader, position, self.follow)
 
     def _reader(self, size: int) -> _LinesReader:
         """Return a reader that knows the fields against which the pipeline was checked."""
@@ -112,48 +122,52 @@ class _LinesReader:
         self._blocks = JsonBlocks(time, fractions, skips_blank=True)
         self.types = self._blocks.types
 
-    def read(self, path: Path) -> Iterator[Records]:
+    def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records."""
         row = 0
         try:
-            with _open(path) as file:
-                while lines := list(islice(file, _FIRST_LINES if not self.types else self._rows)):
+            with _open(file) as opened:
+                while lines := list(islice(opened, _FIRST_LINES if not self.types else self._rows)):
                     if not row and lines[0].startswith(_BYTE_ORDER_MARK):
                         lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK) or b"\n"
-                    yield self._block(lines, path, row)
+                    yield self._block(lines, file.name, row)
                     row += len(lines)
         except FileNotFoundError:
             raise
         except _READ_ERRORS as error:
             raise DataError(
                 f"the file cannot be read after line {row}: {error}",
-                where=str(path),
+                where=file.name,
                 hint="Write it again, or leave it out",
             ) from None
 
-    def require_whole(self, path: Path) -> None:
+    def require_whole(self, file: InputFile) -> None:
         """Do nothing: a text file does not show whether it is complete."""
 
-    def _block(self, lines: list[bytes], path: Path, row: int) -> Records:
-        found = self._blocks.parse(lines, lambda number: f"{path}:{row + number + 1}")
+    def _block(self, lines: list[bytes], name: str, row: int) -> Records:
+        found = self._blocks.parse(lines, lambda number: f"{name}:{row + number + 1}")
         if found.batch is None:
-            return Records({}, 0, str(path), unreadable=found.letters)
+            return Records({}, 0, name, unreadable=found.letters)
         if found.lines is None:
-            return Records.from_arrow(found.batch, str(path), row)
-        records = Records.from_arrow(found.batch, str(path))
+            return Records.from_arrow(found.batch, name, row)
+        records = Records.from_arrow(found.batch, name)
         return replace(records, row_numbers=row + found.lines, unreadable=found.letters)
 
 
-def _open(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
-        start = file.read(_LONGEST_MAGIC)
-    if path.suffix == ".gz" or start.startswith(_GZIP):
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    for magic, name in _COMPRESSED.items():
-        if start.startswith(magic):
-            raise DataError(
-                f"the file is compressed with {name}",
-                where=str(path),
-                hint="Decompress it, or compress it with gzip",
-            )
-    return path.open("rb")
+@contextmanager
+def _open(file: InputFile) -> Iterator[IO[bytes]]:
+    """Open a file for reading its lines, decompressed."""
+    with cast(io.BufferedReader, file.open()) as opened:
+        start = opened.peek(_LONGEST_MAGIC)
+        if file.name.endswith(".gz") or start.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=opened) as decompressed:
+                yield cast(IO[bytes], decompressed)
+            return
+        for magic, name in _COMPRESSED.items():
+            if start.startswith(magic):
+                raise DataError(
+                    f"the file is compressed with {name}",
+                    where=file.name,
+                    hint="Decompress it, or compress it with gzip",
+                )
+        yield opened

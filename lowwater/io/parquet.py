@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
@@ -16,7 +16,9 @@ from lowwater.engine.records.stateless import require_names
 from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
-from lowwater.io.paths import files_of, would_match
+from lowwater.io.input_files import InputFiles
+from lowwater.io.paths import is_remote
+from lowwater.io.stores import LOCAL, InputFile, Stores, is_of_store, store_failed
 from lowwater.io.valid_text import checked_records
 
 _SUFFIXES = (".parquet", ".pq")
@@ -29,14 +31,16 @@ class ParquetSource:
     """Parquet files, one after the other.
 
     Args:
-        paths: Files, folders and globs.
+        paths: Files, folders and globs; objects by their names.
         columns: Which columns to read; ``None`` for all.
         follow: How to wait for files that appear later; ``None``: end with the existing files.
+        stores: What opens objects.
     """
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None = None
     follow: Follow | None = None
+    stores: Stores = field(default=LOCAL, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -45,53 +49,59 @@ class ParquetSource:
             return None
         if self.columns is None:
             return schema
-        require_names(self.columns, schema.names, str(first))
+        require_names(self.columns, schema.names, first)
         return pa.schema([schema.field(name) for name in self.columns])
 
-    def reads(self, path: Path) -> bool:
-        """Return whether a file would be read if it were there."""
-        return would_match(self.paths, _SUFFIXES, path)
+    @property
+    def files(self) -> InputFiles:
+        """The files that are read."""
+        return InputFiles(self.paths, self.stores)
+
+    def reads(self, path: Path | str) -> bool:
+        """Return whether a file, or the object of a name, would be read if it were there."""
+        return self.files.would_match(_SUFFIXES, path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _FileReader(self, read_rows(size), keys)
-        return read_once(self.paths, _SUFFIXES, reader, self.follow)
+        return read_once(self.files, _SUFFIXES, reader, self.follow)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
         reader = _FileReader(self, read_rows(size), keys)
-        return replay(self.paths, _SUFFIXES, reader, position, self.follow)
+        return replay(self.files, _SUFFIXES, reader, position, self.follow)
 
-    def _first(self) -> tuple[Path | None, pa.Schema | None]:
-        """Return the first readable file and its schema, if there is one."""
-        for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
+    def _first(self) -> tuple[str, pa.Schema | None]:
+        """Return the name of the first readable file and its schema, if there is one."""
+        for file in self.files.find(_SUFFIXES, maybe_none=self.follow is not None):
             try:
-                with _open(path, ()) as file:
-                    return path, readable(file.schema_arrow, str(path))
+                with _open(file) as opened:
+                    return file.name, readable(opened.schema_arrow, file.name)
             except DataError:
                 if self.follow is None:  # when following, it may still be being written
                     raise
-        return None, None
+        return "", None
 
-    def _read(self, path: Path, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        with _open(path, ()) as file:
-            schema = file.schema_arrow
-            require_open_names(schema.names, str(path))
+    def _read(self, file: InputFile, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        name = file.name
+        with _open(file) as opened:
+            schema, metadata = opened.schema_arrow, opened.metadata
+            require_open_names(schema.names, name)
             if self.columns is not None:
-                _require_columns(self.columns, schema, path)
-        texts = [name for name in keys if name in schema.names and _is_text(schema, name)]
+                _require_columns(self.columns, schema, name)
+        texts = tuple(key for key in keys if key in schema.names and _is_text(schema, key))
         columns = None if self.columns is None else list(self.columns)
         row = 0
-        with _open(path, tuple(texts)) as file:
-            batches = file.iter_batches(batch_size=rows, columns=columns)
+        with _open(file, texts, metadata) as opened:
+            batches = opened.iter_batches(batch_size=rows, columns=columns)
             while True:
                 try:
                     batch = next(batches)
                 except StopIteration:
                     return
                 except _UNREADABLE as error:
-                    raise _unreadable(path, error) from None
-                yield checked_records(batch, str(path), row)
+                    raise _unreadable(name, error) from None
+                yield checked_records(batch, name, row)
                 row += batch.num_rows
 
 
@@ -105,41 +115,62 @@ class _FileReader:
         self._rows = rows
         self._keys = keys
 
-    def read(self, path: Path) -> Iterator[Records]:
-        return self._source._read(path, self._rows, self._keys)
+    def read(self, file: InputFile) -> Iterator[Records]:
+        return self._source._read(file, self._rows, self._keys)
 
-    def require_whole(self, path: Path) -> None:
-        _open(path, ()).close()
+    def require_whole(self, file: InputFile) -> None:
+        _open(file).close()
 
 
-def _open(path: Path, dictionaries: tuple[str, ...]) -> pq.ParquetFile:
-    if path.stat().st_size == 0:
+def _open(
+    file: InputFile,
+    dictionaries: tuple[str, ...] = (),
+    metadata: pq.FileMetaData | None = None,
+) -> pq.ParquetFile:
+    """Open a file.
+
+    Args:
+        file: The file.
+        dictionaries: The columns of text to read as dictionaries.
+        metadata: What its footer says, if that was read just now; used for objects, of which each
+            part is a request.
+    """
+    source = file.for_arrow()
+    local = isinstance(source, str)
+    if (file.stat().size if local else source.size()) == 0:
         raise DataError(
             "the file is empty (0 bytes), so it is no Parquet file",
-            where=str(path),
+            where=file.name,
             hint="Write it again, or leave it out",
         )
     try:
         # No memory map: a file that shrinks while it is read would kill the process (SIGBUS).
-        return pq.ParquetFile(path, read_dictionary=list(dictionaries), memory_map=False)
+        return pq.ParquetFile(
+            source,
+            metadata=None if local else metadata,
+            read_dictionary=list(dictionaries),
+            memory_map=False,
+        )
     except _UNREADABLE as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable(file.name, error) from None
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable(name: str, error: Exception) -> DataError:
+    if is_remote(name) and is_of_store(error):
+        return store_failed(name, error)
     return DataError(
         f"the file cannot be read as Parquet; it may be truncated ({str(error).rstrip('.')})",
-        where=str(path),
+        where=name,
         hint="Write it again, or leave it out",
     )
 
 
-def _require_columns(columns: tuple[str, ...], schema: pa.Schema, path: Path) -> None:
+def _require_columns(columns: tuple[str, ...], schema: pa.Schema, file: str) -> None:
     for name in columns:
         if name not in schema.names:
             raise DataError(
                 f"there is no column {name!r} in this file",
-                where=str(path),
+                where=file,
                 hint="Leave the file out, or the column",
             )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.state.filesystems import without_secrets
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")  # a drive of Windows has one letter
 
@@ -32,6 +33,18 @@ def as_paths(paths: PathsLike, name: str = "paths", *, writes: bool = False) -> 
     >>> as_paths("data/*.csv")
     ('data/*.csv',)
     """
+    found = as_texts(paths, name)
+    for path in found:
+        require_local(path, writes=writes)
+    return found
+
+
+def as_texts(paths: PathsLike, name: str = "paths") -> tuple[str, ...]:
+    """Convert one path or URI, or several, to a tuple of strings.
+
+    Raises:
+        InvalidArgument: The value is neither a path nor a non-empty collection of paths.
+    """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     hint = "Give a file, a folder or a glob"
     try:
@@ -40,13 +53,21 @@ def as_paths(paths: PathsLike, name: str = "paths", *, writes: bool = False) -> 
         raise InvalidArgument(f"{describe(name, paths)} is not a path", hint=hint) from None
     if not found:
         raise InvalidArgument(f"{describe(name, paths)} names no file", hint=hint)
-    for path in found:
-        require_local(path, writes=writes)
     return found
 
 
+def is_remote(name: str) -> bool:
+    """Return whether a name is a URI and not a path of this machine.
+
+    >>> is_remote("s3://bucket/a"), is_remote("a:b/c"), is_remote("C://a")
+    (True, False, False)
+    """
+    scheme, found, _ = name.partition("://")
+    return bool(found) and _SCHEME.fullmatch(scheme) is not None
+
+
 def require_local(path: str, *, writes: bool = False) -> None:
-    """Raise ``InvalidArgument`` for a URL: only files of this machine are read and written.
+    """Raise ``InvalidArgument`` for a URL where only files of this machine will do.
 
     Args:
         path: The path.
@@ -57,61 +78,50 @@ def require_local(path: str, *, writes: bool = False) -> None:
     lowwater.errors.InvalidArgument: path='file:///data/clicks' (str) is a URL, not a path. Write
     '/data/clicks'
     """
-    scheme, found, rest = str(path).partition("://")
-    if not found or not _SCHEME.fullmatch(scheme):
+    if not is_remote(str(path)):
         return
+    scheme, _, rest = str(path).partition("://")
     if scheme.lower() == "file":
         raise InvalidArgument(
             f"{describe('path', path)} is a URL, not a path",
             hint=f"Write {'/' + rest.lstrip('/')!r}",
         )
     raise InvalidArgument(
-        f"{describe('path', path)} is in a remote store, and only local files are read and written",
+        f"{describe('path', without_secrets(path))} is in a remote store, and only local files "
+        "will do here",
         hint="Write to a local path and copy it there afterwards, or mount the store"
         if writes
-        else "Copy or mount it; or read it with another library and pass the records: "
-        'lw.from_arrow(pyarrow.dataset.dataset("s3://...").to_table(), time=...), '
-        "lw.from_pandas(...); on Spark, lw.from_spark reads any store that Spark reads",
+        else "Copy or mount it; from a store, lw.read_parquet, lw.read_csv and lw.read_jsonl read",
     )
 
 
-def files_of(
-    paths: tuple[str, ...], suffixes: tuple[str, ...], *, maybe_none: bool = False
-) -> list[Path]:
-    """Return the files that paths match, sorted within each path.
+def files_at(text: str, suffixes: tuple[str, ...], *, maybe_none: bool = False) -> list[Path]:
+    """Return the files that a path matches, sorted.
 
     A folder matches the files below it with one of the ``suffixes``, except files and folders
-    whose name begins with ``_`` or ``.``. A file that several paths match, or several symbolic
-    links lead to, comes once: where it is matched first.
+    whose name begins with ``_`` or ``.``.
 
     Args:
-        paths: Files, folders and globs.
+        text: A file, a folder or a glob.
         suffixes: The suffixes of the files to read from a folder.
-        maybe_none: Whether a path may match no file.
+        maybe_none: Whether it may match no file.
 
     Raises:
-        InvalidArgument: A path matches no file.
+        InvalidArgument: It matches no file.
     """
-    found: list[Path] = []
-    for text in paths:
-        path = Path(text)
-        if path.is_file():
-            found.append(path)
-        elif path.is_dir():
-            in_folder = _in_folder(path, suffixes)
-            if not in_folder and not maybe_none:
-                raise _none_in(path, suffixes)
-            found.extend(in_folder)
-        else:
-            matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
-            files = [match for match in matches if match.is_file()]
-            if not files and not maybe_none:
-                raise _nothing_at(path)
-            found.extend(files)
-    real, distinct = RealPaths(), dict[str, Path]()
-    for path in found:
-        distinct.setdefault(real.of(path), path)
-    return list(distinct.values())
+    path = Path(text)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        in_folder = _in_folder(path, suffixes)
+        if not in_folder and not maybe_none:
+            raise none_in(str(path), suffixes)
+        return in_folder
+    matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
+    files = [match for match in matches if match.is_file()]
+    if not files and not maybe_none:
+        raise _nothing_at(path)
+    return files
 
 
 @final
@@ -120,6 +130,10 @@ class RealPaths:
 
     def __init__(self) -> None:
         self._folders: dict[str, str] = {}
+
+    def of_name(self, name: str) -> str:
+        """Return the same for the name of a file; that of an object, which has but one name."""
+        return name if is_remote(name) else self.of(Path(name))
 
     def of(self, path: Path) -> str:
         """Return a file's path without symbolic links and ``..``; the file may be gone."""
@@ -132,7 +146,7 @@ class RealPaths:
 
 
 def would_match(paths: tuple[str, ...], suffixes: tuple[str, ...], path: Path) -> bool:
-    """Return whether :func:`files_of` would return a file if it were there."""
+    """Return whether :func:`files_at` would return a file if it were there."""
     file = Path(os.path.realpath(path))
     for text in paths:
         if glob.has_magic(text) and not Path(text).exists():
@@ -150,7 +164,12 @@ def would_match(paths: tuple[str, ...], suffixes: tuple[str, ...], path: Path) -
 
 
 def fixed_part(text: str) -> Path:
-    """Return a path without symbolic links, up to the first part that is a pattern."""
+    """Return a path without symbolic links, up to the first part that is a pattern.
+
+    That of an object lies in no folder of this machine, as ``//s3:/bucket`` does not either.
+    """
+    if is_remote(text):
+        return Path(f"//{text}")
     path = Path(text)
     if not glob.has_magic(text) or path.exists():
         return Path(os.path.realpath(path))
@@ -167,18 +186,19 @@ def _split(pattern: Path) -> tuple[list[str], list[str]]:
 def _glob_matches(pattern: Path, file: Path) -> bool:
     fixed, rest = _split(pattern)
     root = Path(os.path.realpath(Path(*fixed)))
-    return root in file.parents and _parts_match(rest, list(file.relative_to(root).parts))
+    return root in file.parents and parts_match(rest, list(file.relative_to(root).parts))
 
 
-def _parts_match(patterns: list[str], parts: list[str]) -> bool:
+def parts_match(patterns: list[str], parts: list[str]) -> bool:
+    """Return whether the parts of a path match those of a pattern, as :mod:`glob` does it."""
     if not patterns or not parts:
         return not parts and all(pattern == "**" for pattern in patterns)
     first, *rest = patterns
     hidden = parts[0].startswith(".") and not first.startswith(".")
     if first == "**":
-        below = not hidden and _parts_match(patterns, parts[1:])
-        return below or _parts_match(rest, parts)
-    return not hidden and fnmatchcase(parts[0], first) and _parts_match(rest, parts[1:])
+        below = not hidden and parts_match(patterns, parts[1:])
+        return below or parts_match(rest, parts)
+    return not hidden and fnmatchcase(parts[0], first) and parts_match(rest, parts[1:])
 
 
 def require_places(paths: tuple[str, ...]) -> None:
@@ -198,9 +218,10 @@ def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     )
 
 
-def _none_in(folder: Path, suffixes: tuple[str, ...]) -> InvalidArgument:
+def none_in(folder: str, suffixes: tuple[str, ...]) -> InvalidArgument:
+    """Return the error for a folder without files to read."""
     return InvalidArgument(
-        f"the folder {str(folder)!r} holds no files that end in {' or '.join(suffixes)}",
+        f"the folder {folder!r} holds no files that end in {' or '.join(suffixes)}",
         hint="Give the files themselves, or a glob",
     )
 

@@ -25,7 +25,7 @@ from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time
 from lowwater.io.parquet import ParquetSource
-from lowwater.io.paths import PathsLike, as_paths
+from lowwater.io.paths import PathsLike
 from lowwater.io.postgres_changes.options import Truncates, changes_of
 from lowwater.pipeline.fluent import KeyedStream, Stream
 from lowwater.pipeline.record_steps import Key
@@ -33,6 +33,7 @@ from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.source_options import (
     FileOptions,
     SourceOptions,
+    files_of,
     follow_of,
     stream_of,
     with_options,
@@ -223,7 +224,8 @@ def read_parquet(
     """Read Parquet files, in batches.
 
     Args:
-        paths: Files, folders and globs; the files of each are read in sorted order.
+        paths: Files, folders and globs, as paths or URIs (``s3://bucket/folder``); the files of
+            each are read in sorted order.
         time: The column of event times.
         columns: The columns to read in addition to ``time``; all by default. Late elements and dead
             letters contain the columns that were read.
@@ -233,8 +235,8 @@ def read_parquet(
         clock = options.get("clock")
         always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
         chosen = tuple(dict.fromkeys((*columns, *always)))
-    at = as_paths(paths)
-    source = ParquetSource(at, chosen, follow_of(at, options))
+    files = files_of(paths, options)
+    source = ParquetSource(files.paths, chosen, follow_of(files, options), files.stores)
     return stream_of(source, time, options, FileOptions)
 
 
@@ -253,7 +255,8 @@ def read_csv(
     letters.
 
     Args:
-        paths: Files, folders and globs; the files of each are read in sorted order.
+        paths: Files, folders and globs, as paths or URIs (``s3://bucket/folder``); the files of
+            each are read in sorted order.
         time: The column of event times: ISO-8601 text or integers of microseconds, whichever most
             of the first are; other numbers with ``unit=``.
         types: Types by column, such as ``{"delay": "float64"}``; other types are inferred.
@@ -265,10 +268,10 @@ def read_csv(
             hint='Use, say, ";" or "\\t"',
         )
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
-    at = as_paths(paths)
-    following = follow_of(at, options)
+    files = files_of(paths, options)
+    following = follow_of(files, options)
     fractions = options.get("unit") in FRACTIONAL
-    source = CsvSource(at, named, time, delimiter, following, fractions)
+    source = CsvSource(files.paths, named, time, delimiter, following, fractions, files.stores)
     try:
         return stream_of(source, time, options, FileOptions)
     except InvalidArgument:
@@ -290,13 +293,15 @@ def read_jsonl(
     compressed with gzip.
 
     Args:
-        paths: Files, folders and globs; the files of each are read in sorted order.
+        paths: Files, folders and globs, as paths or URIs (``s3://bucket/folder``); the files of
+            each are read in sorted order.
         time: The field of event times: ISO-8601 text or integers of microseconds; other numbers
             with ``unit=``.
     """
-    at = as_paths(paths)
+    files = files_of(paths, options)
     fractions = options.get("unit") in FRACTIONAL
-    source = JsonLinesSource(at, time, follow_of(at, options), fractions)
+    following = follow_of(files, options)
+    source = JsonLinesSource(files.paths, time, following, fractions, files.stores)
     return stream_of(source, time, options, FileOptions)
 
 

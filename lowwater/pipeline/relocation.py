@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from lowwater.engine.graph.sources import GrowingMap
 from lowwater.engine.local.run_record import read_run, rewrite_run
 from lowwater.errors import InvalidArgument
-from lowwater.io.paths import PathLike, as_paths
+from lowwater.io.input_files import input_files
+from lowwater.io.paths import PathLike, as_texts
 from lowwater.pipeline.state_tools import unowned
+from lowwater.state.filesystems import without_secrets
 from lowwater.state.formats import decoding
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
@@ -21,12 +22,13 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
     """Tell a state directory that inputs, or outputs in files, lie elsewhere now.
 
     Paths are compared as they were given to readers and sinks: a relative path is one of those
-    below a relative path. The next run checks that the files contain what was read of them.
+    below a relative path; a URI as without its credentials and options. The next run checks that
+    the files contain what was read of them: by CRC-32 those that were local, by ETag objects.
 
     Args:
         path: The state directory.
-        old: A path given to a reader or a sink, or a folder that such paths are in.
-        new: Where that is now.
+        old: A path or URI given to a reader or a sink, or a folder that such paths are in.
+        new: Where that is now. A URI may have options, which are not kept.
 
     Returns:
         What was changed: the paths of inputs and outputs, by what they were.
@@ -34,11 +36,13 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
     Raises:
         InvalidArgument: There is nothing at the new place; or the state has no path there.
         StateError: There is no state, it is damaged, or a live process has it open.
+        DataError: The store of the new place cannot be reached.
     """
     place = unowned(path)
-    (before,), (after,) = as_paths(old), as_paths(new)
-    before, after = (text.rstrip(os.sep) or os.sep for text in (before, after))
-    if not Path(after).exists():
+    (before,), (after,) = as_texts(old, "old"), as_texts(new, "new")
+    there = input_files(after.rstrip(os.sep) or os.sep).is_anything_there()
+    before, after = (without_secrets(text).rstrip(os.sep) or os.sep for text in (before, after))
+    if not there:
         raise InvalidArgument(f"there is nothing at {after!r}", hint="Move the files there first")
     with RocksStore(place) as store:
         record = read_run(store, str(place)) or {"description": {"sources": {}}, "opened": []}

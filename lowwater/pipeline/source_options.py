@@ -21,7 +21,8 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.io.follow import Follow
-from lowwater.io.paths import require_places
+from lowwater.io.input_files import InputFiles, input_files
+from lowwater.io.paths import PathsLike
 from lowwater.pipeline.fluent import Stream
 from lowwater.pipeline.vocabulary import READERS_ELSEWHERE, require_options
 from lowwater.time import DurationLike
@@ -70,12 +71,16 @@ class FileOptions(SourceOptions, total=False):
         max_idle: The input ends when no file has appeared for this long; never by default.
         stop: Called before each look. When it returns true, the input ends with the files of that
             look: all files that were there before are read.
+        filesystem: The filesystem that all paths are on, for what a URI cannot say: one of
+            ``pyarrow.fs``, such as ``S3FileSystem(role_arn=...)``, or of fsspec. Paths are then
+            those on it, ``"bucket/folder"``, or URIs.
     """
 
     follow: bool
     poll_every: DurationLike
     max_idle: DurationLike | None
     stop: Callable[[], bool] | None
+    filesystem: Any
 
 
 _DEFAULTS: dict[str, object] = {"follow": False, "poll_every": "1s"}  # None unless said here
@@ -175,7 +180,17 @@ def require_unit(unit: object) -> None:
         )
 
 
-def follow_of(paths: tuple[str, ...], options: FileOptions) -> Follow | None:
+def files_of(paths: PathsLike, options: FileOptions) -> InputFiles:
+    """Return the files that the paths given to a reader lead to.
+
+    Raises:
+        InvalidArgument: One is neither a path nor a URI of a filesystem that is known here.
+        DataError: A filesystem cannot be reached.
+    """
+    return input_files(paths, options.get("filesystem"))
+
+
+def follow_of(files: InputFiles, options: FileOptions) -> Follow | None:
     """Return how to wait for new files; ``None`` if the reader is not to wait.
 
     Raises:
@@ -186,7 +201,7 @@ def follow_of(paths: tuple[str, ...], options: FileOptions) -> Follow | None:
         given["follow"], given["poll_every"], given.get("max_idle"), given.get("stop")
     )
     if following is not None:
-        require_places(paths)
+        files.require_places()
     return following
 
 

@@ -32,6 +32,7 @@ from lowwater.io.frames import LazySource
 from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
+from lowwater.io.paths import is_remote
 from lowwater.spark.source_packer import CORRUPT
 from lowwater.spark.types import arrow_schema, quoted, spark_like, spark_schema
 from lowwater.watermark import FinishedFiles, PerPartition
@@ -136,7 +137,7 @@ def names_of_files(source: Source) -> tuple[tuple[str, str], ...]:
     """Return the folder or file that each path of a source begins with: whole, and as written."""
     if not isinstance(source, FileSource):
         return ()
-    begins = [_without_glob(path) for path in source.paths]
+    begins = [_without_glob(path) for path in source.paths if not is_remote(path)]
     return tuple((str(begin.absolute()), str(begin)) for begin in begins)
 
 
@@ -153,6 +154,13 @@ def _without_glob(path: str) -> Path:
 
 def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None) -> DataFrame:
     kind, paths = _FORMATS[type(source)], source.paths
+    for path in filter(is_remote, paths):
+        raise UnsupportedByRunner(
+            f"{path!r} is in a store for which Spark has a reader and credentials of its own",
+            where="to_spark",
+            hint=f'Begin with lw.from_spark(spark.readStream.schema(...).format("{kind}").load(...)'
+            ", time=...)",
+        )
     schema = source.schema
     if schema is None:
         raise UnsupportedByRunner(

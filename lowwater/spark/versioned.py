@@ -34,6 +34,7 @@ from lowwater.spark.state_backends import (
     KeptState,
     StateBackend,
 )
+from lowwater.state.filesystems import below
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.versions.history import GroupStore, Versions
 from lowwater.state.versions.manifest import RESTART, number_of
@@ -95,9 +96,9 @@ class RocksBackend:
 
     def versions(self, query: str, level: int = 1) -> Versions:
         """Return the store of versions of a level of a query, by its id."""
-        root = f"{self.location}/{query}" if query else self.location
+        names = (query, f"level-{level}") if query else (f"level-{level}",)
         return Versions(
-            f"{root}/level-{level}",
+            below(self.location, *names),
             cache=self.cache,
             filesystem=self.filesystem,
             retain=self.retain,
@@ -228,7 +229,7 @@ def location_of(spark: SparkSession, location: str | Path | None, asked: str) ->
             where="to_spark(state_location=)",
             hint=f"Name a folder that all tasks reach, beside the checkpoint, or set {CHECKPOINTS}",
         )
-    return f"{_qualified(spark, checkpoints)}/{_BELOW}"
+    return below(_qualified(spark, checkpoints), _BELOW)
 
 
 def _qualified(spark: SparkSession, place: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from lowwater.spark.cell_files import CellFiles, CellPlace, partitions_of
 from lowwater.spark.group_numbers import numbers_of_groups, spark_hash
 from lowwater.spark.micro_batch import MicroBatch
 from lowwater.spark.state_backends import GroupCell
+from tests.s3_server import S3Server
 
 GROUPS, RETAIN = 4, 3
 QUERY = "0b1c5a5e-7f2f-4a53-8d0e-7f0d5a2f9a11"
@@ -230,6 +232,36 @@ def test_other_cells_are_refused(tmp_path: Path) -> None:
     CellFiles(place, 1, batch_of(run, 0)).write(0, {group: cell("") for group in range(GROUPS)})
     with pytest.raises(StateError, match="kept by 'inline', not 'rocksdb'"):
         CellFiles(replace(place, backend="rocksdb"), 1, batch_of(run, 1)).read(place.groups_of(0))
+
+
+def test_cells_are_kept_in_an_object_store(s3_server: S3Server) -> None:
+    """Also where a task died with half of an object written, or with one that was not closed."""
+    bucket, filesystem = s3_server.bucket(), s3_server.filesystem()
+    place, run = place_at(s3_server.uri(f"{bucket}/state")), uuid4().hex
+    with ExitStack() as stack:
+        for number in range(5):
+            batch = batch_of(run, number)
+            place.runs().register(batch)
+            for part in range(place.partitions):
+                files, groups = CellFiles(place, 1, batch), place.groups_of(part)
+                base, cells = files.read(groups)
+                assert base == number - 1
+                told = {cells[group].content.decode() if cells else "" for group in groups}
+                assert told == {f"after {number - 1}" if number else ""}
+                directory = f"{QUERY}/level-1/cells/{place.partitions}/{part}"
+                name = f"{number:012}-{0:08}-{run}-{uuid4().hex}"
+                place.root().put(directory, {}, name, b"\x01\x02")
+                files.write(part, {group: cell(f"after {number}") for group in groups})
+                files.collect(part, base)
+                if not number:  # a part of an upload that is not completed yet
+                    path = f"{bucket}/state/{directory}/{name}0"
+                    unclosed = stack.enter_context(filesystem.open_output_stream(path))
+                    unclosed.write(bytes(6 << 20))
+        found = place.root().sizes(f"{QUERY}/level-1/cells/{place.partitions}/0")
+        assert len(found) <= 2 * (RETAIN + 4)
+        assert not [name for name in found if len(name) > len(f"{0:012}-{0:08}-{run}-{run}")]
+        assert place.root().sizes("nothing/here") == {}
+        place.root().delete(f"{QUERY}/level-1", ["nothing"])
 
 
 def test_cells_are_kept_on_any_filesystem(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -261,6 +261,17 @@ def test_a_graph_of_several_levels_says_that_it_needs_protobuf(
     with pytest.raises(InvalidArgument, match=r"needs google.*lowwater\[spark\]"):
         streamed(none, [], "transformWithStateInPandas", timers="batches", ends=False)
     assert streamed(none, [], "applyInPandasWithState", timers="batches", ends=False) is None
+
+
+def test_files_in_stores_are_left_to_spark() -> None:
+    from lowwater.io.parquet import ParquetSource
+    from lowwater.spark.reading import frame_of_source, names_of_files
+
+    source, nothing = ParquetSource(("in", "s3://bucket/in")), cast(Any, None)
+    with pytest.raises(UnsupportedByRunner, match="'s3://bucket/in' is in a store") as raised:
+        frame_of_source(nothing, source, (), None)
+    assert "lw.from_spark(" in str(raised.value.hint)
+    assert len(names_of_files(source)) == 1
 
 
 def test_outputs_that_cannot_be_told_apart() -> None:

@@ -18,6 +18,7 @@ from lowwater.spark.level_call import LevelCall
 from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.spark.versioned import CHECKPOINTS
 from lowwater.state.versions.database import close_shelves
+from tests.s3_server import S3Server
 from tests.spark.test_state_backends import BATCHES, CASE, shown, size_told, step
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 
@@ -51,6 +52,18 @@ def test_both_backends_give_the_same(backend: RocksBackend, keeps: bool) -> None
     rows = through(backend, keeps=keeps)
     assert rows == through(InlineBackend(), keeps=keeps)
     assert any(rows)
+
+
+def test_state_in_an_object_store(s3_server: S3Server, tmp_path: Path) -> None:
+    """Each micro-batch in another process: nothing but the cell and the objects is there."""
+    backend = RocksBackend(s3_server.uri(f"{s3_server.bucket()}/state"), cache=str(tmp_path))
+    call, cell, rows = CASE.call(backend), None, []
+    for at in range(len(BATCHES)):
+        given, cell = step(call, cell, at)
+        rows.append(shown(given))
+        close_shelves()
+        shutil.rmtree(tmp_path)
+    assert rows == through(InlineBackend(), keeps=False)
 
 
 def test_state_that_outgrows_its_cell_moves(backend: RocksBackend) -> None:

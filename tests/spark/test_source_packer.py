@@ -21,7 +21,7 @@ from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.stateless import Filter, Step, WithColumns
 from lowwater.io.log.conform import partitions_of
 from lowwater.io.parquet import ParquetSource
-from lowwater.io.paths import files_of
+from lowwater.io.paths import files_at
 from lowwater.spark.levels import Elsewhere, Levels
 from lowwater.spark.messages import Elements, Message
 from lowwater.spark.reading import names_of_files
@@ -200,7 +200,7 @@ def test_files_are_called_as_the_source_calls_them(
         pq.write_table(pa.table({"at": [NOON]}), tmp_path / "in" / name)
     here, wanted = paths.format(here=tmp_path), file.format(here=tmp_path)
     source = ParquetSource((here,))
-    assert wanted in map(str, files_of((here,), (".parquet",)))
+    assert wanted in map(str, files_at(here, (".parquet",)))
     uri = "file:" + slashes + quote(str(tmp_path / wanted).lstrip("/"))
     made = replace(packer("key"), files=names_of_files(source))
     assert made._names(Column.from_arrow(pa.array([uri, uri]))).to_list() == [wanted, wanted]

@@ -15,7 +15,7 @@ from typing import Any, Protocol, final
 from zlib import crc32
 
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.state.filesystems import filesystem_at, is_uri
+from lowwater.state.filesystems import filesystem_at, is_uri, without_secrets
 from lowwater.state.ownership import sync_directory
 from lowwater.state.versions.manifest import RESTART
 
@@ -178,7 +178,7 @@ def root_at(place: str | Path, filesystem: Any = None) -> Root:
     """
     if filesystem is None and (isinstance(place, Path) or not is_uri(place)):
         return LocalRoot(Path(place).absolute())
-    with _told("the filesystem is out of reach", str(place), _RETRY):
+    with _told("the filesystem is out of reach", without_secrets(str(place)), _RETRY):
         filesystem, path = filesystem_at(str(place), filesystem)
     return LocalRoot(Path(path).absolute()) if filesystem is None else ArrowRoot(filesystem, path)
 

@@ -257,9 +257,11 @@ def test_content_is_not_read_again_while_inode_and_times_are_the_same(
     again = file_content.FileContents(checksums=True)
     read = file_content.FileContents._read
 
-    def counted(self: file_content.FileContents, name: str) -> file_content.Content:
+    def counted(
+        self: file_content.FileContents, name: str, before: int | str | None = None
+    ) -> file_content.Content:
         reads.append(name)
-        return read(self, name)
+        return read(self, name, before)
 
     monkeypatch.setattr(file_content.FileContents, "_read", counted)
     assert again.check(name, settled, "") == settled

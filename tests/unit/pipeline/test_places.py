@@ -11,7 +11,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.errors import InvalidArgument
-from lowwater.io.paths import files_of, would_match
+from lowwater.io.paths import files_at, would_match
 from lowwater.io.sinks import JsonLinesFolder, SqliteTable
 
 Place = Callable[[Path], Any]
@@ -86,7 +86,7 @@ def test_outputs_where_the_run_reads(
 def test_outputs_that_are_not_read(source: str, output: str, folder: Path) -> None:
     for _ in range(2):
         metrics = counts(source).write_jsonl(output, overwrite=True).run(progress=False)
-        assert metrics.events == len(files_of((source,), (".jsonl",)))
+        assert metrics.events == len(files_at(source, (".jsonl",)))
 
 
 def test_a_database_may_lie_beside_what_is_read(folder: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_would_match_is_what_does(paths: str, name: str, matches: bool, fol
     if not Path(name).parent.is_file():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).touch()
-        found = files_of((paths,), suffixes, maybe_none=True)
+        found = files_at(paths, suffixes, maybe_none=True)
         assert (Path(name) in found) is matches
 
 

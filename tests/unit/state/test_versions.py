@@ -30,7 +30,8 @@ from lowwater.state.versions.manifest import (
     number_of,
     successor,
 )
-from lowwater.state.versions.root import root_at
+from lowwater.state.versions.root import ArrowRoot, root_at
+from tests.s3_server import S3Server
 
 _ROOT = Path(versions_module.__file__).parents[2]
 _GROUP = 3
@@ -439,7 +440,7 @@ def test_collect_lets_go_of_the_cache_too(tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").rglob("tables/**/*.sst"))) < 20
 
 
-def places(tmp_path: Path) -> list[Versions]:
+def places(tmp_path: Path, server: S3Server) -> list[Versions]:
     cache, disk = tmp_path / "cache", fs.LocalFileSystem()
     return [
         Versions((tmp_path / "with space %").as_uri(), cache=cache),
@@ -447,12 +448,13 @@ def places(tmp_path: Path) -> list[Versions]:
         Versions("memory://bucket/state", cache=cache),
         Versions("mocked/state", cache=cache, filesystem=fs._MockFileSystem()),
         Versions("given", cache=cache, filesystem=fs.SubTreeFileSystem(str(tmp_path), disk)),
+        Versions(server.uri(f"{server.bucket()}/state"), cache=cache),
     ]
 
 
-@pytest.mark.parametrize("which", range(5))
-def test_any_filesystem_will_do(tmp_path: Path, which: int) -> None:
-    versions = places(tmp_path)[which]
+@pytest.mark.parametrize("which", range(6))
+def test_any_filesystem_will_do(tmp_path: Path, which: int, s3_server: S3Server) -> None:
+    versions = places(tmp_path, s3_server)[which]
     version = None
     made = []
     for number in range(12):
@@ -498,9 +500,63 @@ def test_damage_is_told_on_any_filesystem(tmp_path: Path) -> None:
         versions.open(_GROUP, one)
 
 
+class HalfWritten:
+    """An object of which half is written when its task dies; it is closed nevertheless."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __enter__(self) -> HalfWritten:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data[: len(data) // 2])
+        raise OSError("no more power")
+
+
+def test_a_task_that_dies_while_it_writes_objects(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it leaves belongs to no version, and other versions are as they were."""
+    versions = Versions(s3_server.uri(f"{s3_server.bucket()}/state"), cache=tmp_path / "cache")
+    rows: dict[bytes, bytes | None] = {b"%05d" % n: os.urandom(50) for n in range(200)}
+    one = commit(versions, None, {b"a": b"1"})
+    root, directory = root_at(versions.root), f"group-{_GROUP:05d}"
+    before = root.sizes(directory)
+    output = ArrowRoot._output
+    with monkeypatch.context() as patched:
+        patched.setattr(ArrowRoot, "_output", lambda *which: HalfWritten(output(*which)))
+        with pytest.raises(StateError, match=r"cannot be written.*no more power") as raised:
+            commit(versions, one, rows)
+    assert "endpoint_override" not in str(raised.value)
+    half = root.sizes(directory)
+    assert len(half) == len(before) + 1
+    two = commit(versions, one, rows)
+    for version, count in ((one, 1), (two, 201)):
+        elsewhere(versions)
+        assert len(rows_at(versions, version)) == count
+    (name,) = {*half} - {*before}
+    root.delete(directory, [name, name])
+    assert root.sizes(directory).keys() >= before.keys()
+    with pytest.raises(StateError, match="a file is missing") as raised:
+        root.read(directory, name)
+    assert str(raised.value.where).endswith(f"{directory}/{name}")
+
+
 def test_filesystems_that_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="neither Arrow nor fsspec"):
         root_at("nowhere://bucket/state")
+
+
+def test_secrets_of_a_location_are_not_shown() -> None:
+    for uri in ("s3://key:$ecret@bucket/state?nonsense=$ecret", "s4://key:$ecret@bucket/state"):
+        with pytest.raises(InvalidArgument) as raised:
+            root_at(uri)
+        assert "ecret" not in str(raised.value)
+        assert "bucket/state" in str(raised.value)
 
 
 def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
