@@ -14,8 +14,10 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import require_local
 from lowwater.io.sinks.compaction import Compaction
 from lowwater.io.sinks.file_forms import FileForm, LineFiles, ParquetFiles
+from lowwater.io.sinks.folder_names import HIDDEN, PREFIXES
 from lowwater.io.sinks.output_owner import check_closed, check_overwrite
-from lowwater.io.sinks.owned_folder import HIDDEN, PREFIXES, OwnedFolder
+from lowwater.io.sinks.owned_folder import OwnedFolder
+from lowwater.io.uris import RemotePlace, is_remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,11 @@ class _Folder:
             )
 
     def places(self) -> Iterable[Place]:
-        return [Place(Path(self.path), patterns=(*(f"{one}*" for one in PREFIXES), *HIDDEN))]
+        patterns = (*(f"{one}*" for one in PREFIXES), *HIDDEN)
+        if not is_remote(self.path):
+            return [Place(Path(self.path), patterns=patterns)]
+        place = RemotePlace.of(self.path)
+        return [Place(place.at, place.name, patterns=patterns)]
 
     def look(self, writer: Writer) -> None:
         self._found(writer)
@@ -126,14 +132,17 @@ class JsonLinesFolder(_Folder):
     _form: ClassVar[FileForm] = LineFiles()
 
 
-def checked_path(path: object) -> str:
-    """Return a path as text.
+def checked_path(path: object, name: str = "path") -> str:
+    """Return a path, or the URI of a remote store, as text.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: It is none, or a URI that names no place in a store.
     """
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a folder")
+        raise InvalidArgument(f"{describe(name, path)} is not a path", hint="Name a folder")
     text: str = os.fspath(path)
-    require_local(text, writes=True)
+    if is_remote(text):
+        RemotePlace.of(text)
+    else:
+        require_local(text, writes=True)
     return text
