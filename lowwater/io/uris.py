@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from lowwater.errors import InvalidArgument
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a drive of Windows has one letter
+_HINT = 'Use, say, "s3://bucket/folder"'
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
@@ -49,7 +50,10 @@ class RemotePlace:
         >>> RemotePlace.of("s3://bucket/out/x").at.is_relative_to(RemotePlace.of("s3://bucket").at)
         True
         """
-        parts = urlsplit(uri)
+        try:
+            parts = urlsplit(uri)
+        except ValueError as error:
+            raise InvalidArgument(f"{uri!r} is no URI: {error}", hint=_HINT) from error
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
         if parts.password is not None:
             raise InvalidArgument(
@@ -58,9 +62,7 @@ class RemotePlace:
                 "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             )
         if not is_remote(uri) or not (parts.netloc or parts.path.strip("/")):
-            raise InvalidArgument(
-                f"{uri!r} names no place in a store", hint='Use, say, "s3://bucket/folder"'
-            )
+            raise InvalidArgument(f"{uri!r} names no place in a store", hint=_HINT)
         # The same bucket of another server is another place.
         server = parse_qs(parts.query).get("endpoint_override", [""])[-1]
         scheme = f"{_SAME.get(parts.scheme, parts.scheme)}:{server}"

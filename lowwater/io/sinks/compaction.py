@@ -108,25 +108,14 @@ class Pending:
             for kind in {*published, *found_now}
         }
         collected = _files_in(self._folder.collected)
-        covered = {
-            name
-            for name in collected
-            if _range(name)[0] <= self.published.get(name.split("-", 1)[0], "")
-        }
-        self._folder.collected.delete(sorted(covered))
-        left = {name: one for name, one in collected.items() if name not in covered}
+        self._folder.collected.delete([name for name in collected if self._covers(name)])
+        left = {name: one for name, one in collected.items() if not self._covers(name)}
         self._sizes = {name: one.size for name, one in left.items()}
         self._since = min((one.modified for one in left.values()), default=None)
 
     def missing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return those of a delivery's files that no published file covers."""
-        wanted = {}
-        for name, data in files.items():
-            found = NAME.fullmatch(name)
-            assert found is not None, name
-            if found["first"] > self.published.get(found["kind"], ""):
-                wanted[name] = data
-        return wanted
+        return {name: data for name, data in files.items() if not self._covers(name)}
 
     def added(self, files: Mapping[str, bytes]) -> None:
         """Count files that were added to the hidden folder."""
@@ -154,7 +143,10 @@ class Pending:
             OSError: The folder cannot be written: what was not published stays where it is.
         """
         collected = self._folder.collected
-        names = list(_files_in(collected))
+        found = list(_files_in(collected))
+        # A store may get what a process sent before it was killed after the next one has begun.
+        collected.delete([name for name in found if self._covers(name)])
+        names = [name for name in found if not self._covers(name)]
         for kind in KINDS:
             of_kind = [name for name in names if name.startswith(f"{kind}-")]
             for run in _alike(collected, of_kind):
@@ -163,6 +155,10 @@ class Pending:
                 self.published[kind] = _range(name)[1]
                 collected.delete(run)
         self._sizes, self._since = {}, None
+
+    def _covers(self, name: str) -> bool:
+        """Return whether a published file holds what a file of one delivery does."""
+        return _range(name)[0] <= self.published.get(name.split("-", 1)[0], "")
 
 
 def compact_published(folder: OutputFolder, compaction: Compaction) -> tuple[int, int]:

@@ -28,6 +28,7 @@ _WHOLE_IN_ARROW = frozenset({"s3", "gcs"})
 _WHOLE_IN_FSSPEC = frozenset(
     {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci", "r2", "memory"}
 )
+_HADOOP = ("hdfs:", "viewfs:")
 _CANNOT_REPLACE = frozenset({"hdfs", "webhdfs", "webHDFS", "ftp", "smb"})
 _DENIED = ("access_denied", "forbidden", "credential", "access_key", "signature", "token")
 _OUT_OF_REACH = ("network_connection", "could not connect", "connection", "timed out", "timeout")
@@ -71,8 +72,17 @@ def store_at(uri: str) -> tuple[ObjectStore, str]:
     from pyarrow.fs import FSSpecHandler, PyFileSystem
 
     place = RemotePlace.of(uri).name
-    with _told(place):
-        filesystem, path = filesystem_at(uri)
+    if uri.lower().startswith(_HADOOP):
+        raise _not_whole(place, "hdfs")
+    try:
+        with _told(place):
+            filesystem, path = filesystem_at(uri)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"{place!r} is in a store that neither Arrow nor fsspec can open here: "
+            f"{error.__cause__}",
+            hint="Correct the URI, or install the package that fsspec needs for it",
+        ) from error
     path = path.rstrip("/")
     if isinstance(filesystem, PyFileSystem) and isinstance(filesystem.handler, FSSpecHandler):
         return _in_fsspec(filesystem.handler.fs, path, place), path
@@ -141,7 +151,7 @@ class _ArrowStore:
     def entries(self, folder: str) -> Mapping[str, Entry]:
         from pyarrow.fs import FileSelector, FileType
 
-        with _told(self._place):
+        with _told(self._place, NotADirectoryError):
             found = self._filesystem.get_file_info(FileSelector(folder, allow_not_found=True))
             if not found and self._filesystem.get_file_info(folder).type == FileType.File:
                 raise NotADirectoryError(folder)
@@ -153,7 +163,10 @@ class _ArrowStore:
             }
 
     def read(self, path: str) -> bytes:
-        with _told(self._place), self._filesystem.open_input_file(path) as file:
+        with (
+            _told(self._place, FileNotFoundError),
+            self._filesystem.open_input_file(path) as file,
+        ):
             return bytes(file.read())
 
     def put(self, path: str, data: bytes) -> None:
@@ -186,7 +199,7 @@ class _FsspecStore:
         self._staging = staging
 
     def entries(self, folder: str) -> Mapping[str, Entry]:
-        with _told(self._place):
+        with _told(self._place, NotADirectoryError):
             self._filesystem.invalidate_cache()  # other processes write there, too
             try:
                 found = self._filesystem.ls(folder, detail=True)
@@ -203,7 +216,7 @@ class _FsspecStore:
             }
 
     def read(self, path: str) -> bytes:
-        with _told(self._place):
+        with _told(self._place, FileNotFoundError):
             data: bytes = self._filesystem.cat_file(path)
             return data
 
@@ -255,17 +268,17 @@ def _not_whole(place: str, kind: str) -> InvalidArgument:
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
+def _told(place: str, *but: type[OSError]) -> Iterator[None]:
     """Say in the user's words that a store refuses. They raise errors of any kind.
 
     Raises:
-        DataError: In place of any error but that something is not there, or no folder.
+        DataError: In place of any error but ``but`` and those of this library.
     """
     try:
         yield
-    except (LowwaterError, FileNotFoundError, NotADirectoryError):
-        raise
     except Exception as error:
+        if isinstance(error, (LowwaterError, *but)):
+            raise
         raise DataError(
             f"{place!r} cannot be read or written: {type(error).__name__}: {error}",
             hint=f"{_fix(error)} and start again: with a state directory nothing is lost",

@@ -41,13 +41,12 @@ class RemoteFolder:
 
     def check(self, examine: Callable[[], object]) -> None:
         try:
-            self.published.entries()
+            examine()
         except NotADirectoryError as error:
             raise InvalidArgument(
                 f"{self.name!r} is a file, but output goes into a folder",
                 hint="Give the name of a folder",
             ) from error
-        examine()
 
     @contextmanager
     def taking(self, examine: Callable[[], object]) -> Iterator[None]:
