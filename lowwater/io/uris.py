@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from lowwater.errors import InvalidArgument
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a drive of Windows has one letter
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+://")  # a drive of Windows has one letter
 _HINT = 'Use, say, "s3://bucket/folder"'
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
@@ -43,13 +43,15 @@ class RemotePlace:
         """Return the place that a URI names.
 
         Raises:
-            InvalidArgument: The URI holds a password, names no bucket, or is none.
+            InvalidArgument: The URI holds a password, is a chain, names no place, or is none.
 
         >>> RemotePlace.of("s3a://bucket/out/?region=eu-west-1").name
         's3a://bucket/out'
         >>> RemotePlace.of("s3://bucket/out/x").at.is_relative_to(RemotePlace.of("s3://bucket").at)
         True
         """
+        if "::" in uri:
+            raise InvalidArgument(f"{uri!r} is a chain of filesystems", hint=_HINT)
         try:
             parts = urlsplit(uri)
         except ValueError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,7 @@ from lowwater.io.uris import RemotePlace
 from lowwater.state.filesystems import filesystem_at
 
 _ATTEMPTS, _CONNECT_S, _SILENT_S = 4, 3, 5
+_SMALL = 4 << 20  # bytes; Arrow puts up to 5 MB in one request
 # What shows an object once its upload is complete. Arrow's own filesystem for Azure makes an
 # empty object before it uploads, and HDFS shows a file while it is written.
 _WHOLE_IN_ARROW = frozenset({"s3", "gcs"})
@@ -93,7 +95,12 @@ def store_at(uri: str) -> tuple[ObjectStore, str]:
     kind = filesystem.type_name
     if kind not in _WHOLE_IN_ARROW:
         raise _not_whole(place, kind)
-    return _ArrowStore(_bounded(filesystem) if kind == "s3" else filesystem, place), path
+    if kind != "s3":
+        return _ArrowStore(filesystem, place), path
+    # An upload in parts that failed is never completed if its stream was opened with the upload,
+    # and writes in the background: otherwise its close makes an object of what there is.
+    large = _bounded(filesystem, background_writes=True, allow_delayed_open=False)
+    return _ArrowStore(large, place, _bounded(filesystem, allow_delayed_open=True)), path
 
 
 def _in_fsspec(filesystem: Any, path: str, place: str) -> ObjectStore:
@@ -109,25 +116,20 @@ def _in_fsspec(filesystem: Any, path: str, place: str) -> ObjectStore:
     return _FsspecStore(filesystem, place, staging=f"{path}/{STAGING}")
 
 
-def _bounded(filesystem: Any) -> Any:
+def _bounded(filesystem: Any, **options: Any) -> Any:
     """Return the same S3 filesystem, which tells of a server that does not answer in time.
 
-    A small object is one request then, and a failed one leaves nothing behind. That of a URI would
-    wait for minutes.
+    That of a URI would try for minutes.
     """
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
-    _, (options,) = filesystem.__reduce__()
-    return S3FileSystem(
-        **{
-            **options,
-            "allow_delayed_open": True,
-            "background_writes": True,  # with it, a part that failed is never forgotten
-            "connect_timeout": _CONNECT_S,
-            "request_timeout": _SILENT_S,
-            "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-        }
-    )
+    _, (given,) = filesystem.__reduce__()
+    limits = {
+        "connect_timeout": _CONNECT_S,
+        "request_timeout": _SILENT_S,
+        "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    }
+    return S3FileSystem(**{**given, **limits, **options})
 
 
 @final
@@ -142,11 +144,18 @@ class RemoteEntry:
 
 @final
 class _ArrowStore:
-    """A store that Arrow knows by itself."""
+    """A store that Arrow knows by itself.
 
-    def __init__(self, filesystem: Any, place: str) -> None:
+    Args:
+        filesystem: The ``pyarrow`` filesystem.
+        place: What errors call it.
+        small: The same for what is put in one request, if that takes another one.
+    """
+
+    def __init__(self, filesystem: Any, place: str, small: Any = None) -> None:
         self._filesystem = filesystem
         self._place = place
+        self._small = filesystem if small is None else small
 
     def entries(self, folder: str) -> Mapping[str, Entry]:
         from pyarrow.fs import FileSelector, FileType
@@ -164,17 +173,23 @@ class _ArrowStore:
 
     def read(self, path: str) -> bytes:
         with (
-            _told(self._place, FileNotFoundError),
+            _told(self._place, FileNotFoundError, NotADirectoryError),
             self._filesystem.open_input_file(path) as file,
         ):
             return bytes(file.read())
 
     def put(self, path: str, data: bytes) -> None:
-        with _told(self._place):
-            # No `with`: closed with nothing written, a stream would make an empty object. Nothing
-            # comes between the three but an interrupt.
-            stream = self._filesystem.open_output_stream(path)
+        # A stream that is dropped is closed, which makes an empty object if nothing was written.
+        # Control-C cannot come between in another thread, and waits for its end.
+        with _told(self._place), ThreadPoolExecutor(1) as apart:
+            apart.submit(self._put, path, data).result()
+
+    def _put(self, path: str, data: bytes) -> None:
+        filesystem = self._small if len(data) <= _SMALL else self._filesystem
+        stream = filesystem.open_output_stream(path)
+        try:
             stream.write(data)
+        finally:
             stream.close()
 
     def delete(self, path: str) -> None:
@@ -216,7 +231,7 @@ class _FsspecStore:
             }
 
     def read(self, path: str) -> bytes:
-        with _told(self._place, FileNotFoundError):
+        with _told(self._place, FileNotFoundError, NotADirectoryError):
             data: bytes = self._filesystem.cat_file(path)
             return data
 
