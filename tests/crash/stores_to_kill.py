@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import lowwater as lw
@@ -26,7 +27,9 @@ def main() -> None:
         )
         .aggregate(total=lw.sum("value"), values=lw.collect("value"), last=lw.last("name"))
     )  # fmt: skip
-    place = os.environ["LOWWATER_STORE"].replace("FOLDER", work.folder.name)
+    store = json.loads((work.folder / "in" / "store.json").read_text())
+    os.environ.update(store["environment"])
+    place = store["place"].replace("FOLDER", work.folder.name)
     compact = Compaction(size=30_000, age="1000d")
     sinks: list[Sink] = [
         ParquetFolder(place.replace("NAME", "parquet")),
@@ -34,7 +37,7 @@ def main() -> None:
         JsonLinesFolder(place.replace("NAME", "large"), compact=compact),
         ParquetFolder(place.replace("NAME", "larger"), compact=compact),
     ]
-    work.run(pipeline.write_to(*sinks), bundle_size=150)
+    work.run(pipeline.write_to(*sinks), bundle_size=200)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ was never killed. The server notes each content that an object ever had.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,10 @@ import pytest
 from tests.crash.campaign import Campaign
 from tests.crash.events import some_events
 from tests.crash.launcher import Launcher
-from tests.unit.io.s3_server import S3, running_s3
+from tests.unit.io.s3_server import ENVIRONMENT, S3, running_s3
 
-KILLS = int(os.environ.get("LOWWATER_KILLS", "5"))
-_FILES, _ROWS = 2, 300
+KILLS = int(os.environ.get("LOWWATER_KILLS", "4"))
+_FILES, _ROWS = 2, 450 if KILLS > 20 else 150
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ def s3() -> Iterator[S3]:
 
 
 @pytest.fixture(scope="module")
-def campaign(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+def campaign(s3: S3, launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     """Return a campaign that has run once without being killed."""
     sources = tmp_path_factory.mktemp("events")
     table = some_events(
@@ -40,7 +41,8 @@ def campaign(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campa
     for number in range(_FILES):
         part = table.slice(number * _ROWS, _ROWS)
         pq.write_table(part, sources / f"events-{number}.parquet")
-    place, errors = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("launcher") / "stderr"
+    store = {"place": s3.uri("FOLDER/NAME"), "environment": ENVIRONMENT}
+    (sources / "store.json").write_text(json.dumps(store))
 
     def brought(folder: Path) -> None:
         for name, data in s3.objects(folder.name).items():
@@ -48,10 +50,8 @@ def campaign(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campa
             target.parent.mkdir(exist_ok=True, parents=True)
             target.write_bytes(data)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOWWATER_STORE", s3.uri("FOLDER/NAME"))
-        with Launcher(errors) as launcher:
-            yield Campaign("tests.crash.stores_to_kill", sources, place, launcher, bring=brought)
+    place = tmp_path_factory.mktemp("runs")
+    return Campaign("tests.crash.stores_to_kill", sources, place, launcher, bring=brought)
 
 
 def test_the_store_has_everything(campaign: Campaign) -> None:

@@ -216,9 +216,8 @@ def test_a_run_that_fails(store: Store) -> None:
         if delivers:
             sink.deliver(FIRST)
         sink.close(complete=False)
-        found = store.objects("out")
-        assert bool(found) == delivers
-    assert json.loads(found[MARKER])["complete"] is False
+        assert bool(store.objects("out")) == delivers
+    assert json.loads(store.objects("out")[MARKER])["complete"] is False
     with pytest.raises(StateError, match="another run, which did not complete"):
         JsonLinesFolder(store.uri("out")).open(NEXT_RUN)
 
