@@ -17,7 +17,7 @@ import pytest
 from tests.crash.campaign import Campaign
 from tests.crash.events import some_events
 from tests.crash.launcher import Launcher
-from tests.unit.io.s3_server import ENVIRONMENT, S3, running_s3
+from tests.unit.io.watched_s3 import ENVIRONMENT, S3, running_s3
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "4"))
 _FILES, _ROWS = 2, 450 if KILLS > 20 else 150

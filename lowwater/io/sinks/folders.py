@@ -90,7 +90,8 @@ class ParquetFolder(_Folder):
     """A folder with Parquet files of panes, one for each delivery.
 
     Guarantee: exactly once for a run with a state directory. Files are staged in ``.staging``,
-    synced, and published by rename under names made of epoch, output and piece:
+    synced, and published by rename; in an object store they appear when their upload is complete.
+    Their names are made of epoch, output and piece:
     ``part-<id>.parquet``, and beside it ``late-<id>.jsonl`` and ``errors-<id>.jsonl`` if there are
     any. A delivery that comes again has no effect while its files are there. A reader never sees
     half a file, and where it sees a part, the late elements and dead letters of that delivery are
@@ -105,7 +106,8 @@ class ParquetFolder(_Folder):
     JSON text.
 
     Args:
-        path: The folder; made if it is not there. Read it as ``part-*.parquet``.
+        path: The folder; made if it is not there. In an object store its URI, such as
+            ``s3://bucket/folder``. Read it as ``part-*.parquet``.
         overwrite: Whether the output of another run or state directory is to be replaced.
         compact: When deliveries become a file, so that a run that commits often publishes few
             files; a reader sees a row when its file is published. ``None``: each delivery at once.
@@ -123,7 +125,8 @@ class JsonLinesFolder(_Folder):
     ``late-<id>.jsonl`` and ``errors-<id>.jsonl``.
 
     Args:
-        path: The folder; made if it is not there. Read it as ``part-*.jsonl``.
+        path: The folder; made if it is not there. In an object store its URI, such as
+            ``s3://bucket/folder``. Read it as ``part-*.jsonl``.
         overwrite: Whether the output of another run or state directory is to be replaced.
         compact: When deliveries become a file, so that a run that commits often publishes few
             files; a reader sees a row when its file is published. ``None``: each delivery at once.

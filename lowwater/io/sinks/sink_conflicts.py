@@ -89,8 +89,10 @@ def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
                     hint="Write to a folder beside the one that is read",
                 )
             for path in paths if place.patterns else ():
-                at = _read_at(path)
-                if at == place.at or place.at in at.parents:
+                at, output = _read_at(path), place.at
+                if is_remote(path) and "endpoint_override=" not in path:
+                    at, output = _of_any_server(at), _of_any_server(output)
+                if at == output or output in at.parents:
                     raise InvalidArgument(
                         f"the input {path!r} lies in the output folder {place.name!r}",
                         where="run",
@@ -139,6 +141,11 @@ def _read_at(path: str) -> PurePath:
     at = RemotePlace.of(path).at
     magic = [number for number, part in enumerate(at.parts) if glob.has_magic(part)]
     return PurePosixPath(*at.parts[: magic[0]]) if magic else at
+
+
+def _of_any_server(at: PurePath) -> PurePath:
+    """Return a place in a store without its server, which not every source names."""
+    return at if isinstance(at, Path) else PurePosixPath(at.parts[0].split(":")[0], *at.parts[1:])
 
 
 def _files_in(place: Place) -> Iterator[Path]:

@@ -44,7 +44,7 @@ from tests.unit.io.deliveries import (
     message_of,
     with_everything,
 )
-from tests.unit.io.s3_server import S3, running_s3
+from tests.unit.io.watched_s3 import S3, running_s3
 
 DELIVERIES = [with_everything(epoch, add=epoch) for epoch in range(1, 6)]
 FIRST, SECOND = DELIVERIES[:2]
@@ -505,11 +505,12 @@ class _Reads:
 
 
 def test_what_is_written_is_not_read() -> None:
-    sink = ParquetFolder("s3://bucket/out")
+    sink = ParquetFolder("s3://bucket/out?endpoint_override=a:1")
     for path in ("s3://bucket/out", "s3://bucket/out/*.parquet", "s3://bucket/out/in/a.csv"):
         with pytest.raises(InvalidArgument, match="lies in the output folder 's3://bucket/out'"):
             check_inputs([[sink]], [_Reads((path,))])  # type: ignore[list-item]  # its paths do
-    check_inputs([[sink]], [_Reads(("s3://bucket/in", "out", "/out"))])  # type: ignore[list-item]
+    others = ("s3://bucket/in", "s3://bucket/out?endpoint_override=b:1", "out", "/out")
+    check_inputs([[sink]], [_Reads(others)])  # type: ignore[list-item]
 
 
 def test_what_a_state_directory_knows_a_store_by() -> None:
