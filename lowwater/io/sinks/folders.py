@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from lowwater.io.sinks.folder_names import HIDDEN, PREFIXES
 from lowwater.io.sinks.output_owner import check_closed, check_overwrite
 from lowwater.io.sinks.owned_folder import OwnedFolder
 from lowwater.io.uris import RemotePlace, is_remote
+
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,11 @@ def checked_path(path: object, name: str = "path") -> str:
     text: str = os.fspath(path)
     if is_remote(text):
         RemotePlace.of(text)
+    elif (found := _ONE_SLASH.match(text)) and not Path(found[1]).exists():
+        raise InvalidArgument(
+            f"{text!r} has one slash after {found[1]!r}: a Path keeps no more of a URI",
+            hint=f"Write {f'{found[1]}//{text[found.end() :]}'!r} as text",
+        )
     else:
         require_local(text, writes=True)
     return text

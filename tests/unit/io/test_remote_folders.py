@@ -496,7 +496,7 @@ def test_sinks_that_disturb_one_another() -> None:
             check_conflicts([[one], [JsonLinesFolder(other)]])
     for other in ("s3://bucket/out2", "gs://bucket/out", "s3://bucket/out?endpoint_override=a:1"):
         check_conflicts([[one], [JsonLinesFolder(other)]])
-    check_conflicts([[one], [JsonLinesFolder("s3:/bucket/out")]])  # a local path
+    check_conflicts([[one], [JsonLinesFolder("./s3:/bucket/out")]])  # a local path
 
 
 @dataclass
