@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from posixpath import basename
+from threading import current_thread, main_thread
 from typing import Any, Protocol, final
 
 from lowwater.errors import DataError, InvalidArgument, LowwaterError
@@ -32,7 +33,7 @@ _WHOLE_IN_FSSPEC = frozenset(
 )
 _HADOOP = ("hdfs:", "viewfs:")
 _CANNOT_REPLACE = frozenset({"hdfs", "webhdfs", "webHDFS", "ftp", "smb"})
-_DENIED = ("access_denied", "forbidden", "credential", "access_key", "signature", "token")
+_DENIED = ("access_denied", "forbidden", "credential", "access_key", "signature", "expiredtoken")
 _OUT_OF_REACH = ("network_connection", "could not connect", "connection", "timed out", "timeout")
 
 
@@ -179,10 +180,14 @@ class _ArrowStore:
             return bytes(file.read())
 
     def put(self, path: str, data: bytes) -> None:
-        # A stream that is dropped is closed, which makes an empty object if nothing was written.
-        # Control-C cannot come between in another thread, and waits for its end.
-        with _told(self._place), ThreadPoolExecutor(1) as apart:
-            apart.submit(self._put, path, data).result()
+        with _told(self._place):
+            if current_thread() is not main_thread():
+                self._put(path, data)
+                return
+            # A stream that is dropped is closed, which makes an empty object if nothing was
+            # written. Control-C, which would come between, waits for the end of another thread.
+            with ThreadPoolExecutor(1) as apart:
+                apart.submit(self._put, path, data).result()
 
     def _put(self, path: str, data: bytes) -> None:
         filesystem = self._small if len(data) <= _SMALL else self._filesystem

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import re
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -31,6 +36,9 @@ from lowwater.io.sinks import (
 )
 from lowwater.io.sinks.object_stores import ObjectStore, store_at
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs
+from lowwater.pipeline.outputs import _dead_letters_in
+from tests.examples import is_campaign
+from tests.paths import ROOT
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
 from tests.unit.io.deliveries import (
     ANOTHER,
@@ -405,6 +413,52 @@ def test_an_upload_that_fails_leaves_nothing(size: int, failing: str, s3: S3) ->
     assert [*map(len, s3.versions[f"{store.place}/out/part"])] == [size]
 
 
+_UPLOAD = """
+import sys
+from lowwater.io.sinks.object_stores import store_at
+store, path = store_at(sys.argv[1])
+store.put(f"{path}/part", b"x" * (12 << 20))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("amid", ["POST .*uploadId=", *["partNumber=2&"] * is_campaign()])
+def test_death_amid_an_upload_in_parts(amid: str, s3: S3) -> None:
+    """Before the last part, and before all parts become an object."""
+    store = InS3(s3)
+    child = subprocess.Popen([sys.executable, "-c", _UPLOAD, store.uri("out")], cwd=ROOT)
+
+    def dies(method: str, path: str) -> bool:
+        is_due = re.search(amid, f"{method} {path}") is not None
+        if is_due:
+            child.kill()
+        return is_due
+
+    with mock.patch.object(s3, "fails", dies):
+        assert child.wait() == -signal.SIGKILL
+    assert store.objects("out") == {}
+    deliver_all(JsonLinesFolder(store.uri("out")), [FIRST])
+    assert len(visible(store, "out")) == 3
+
+
+def test_control_c_amid_an_upload(s3: S3) -> None:
+    """It waits: an object is there whole, or not at all."""
+    store = InS3(s3)
+    opened, path = store_at(store.uri("out"))
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(*args: Any) -> Any:
+        submit(*args)
+        raise KeyboardInterrupt
+
+    with (
+        mock.patch.object(ThreadPoolExecutor, "submit", interrupted),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        opened.put(f"{path}/part", b"whole")
+    assert store.objects("out") == {"part": b"whole"}
+
+
 def test_the_store_refuses_amid_a_delivery(s3: S3) -> None:
     """It is said, and the same sink can go on."""
     store = InS3(s3)
@@ -518,6 +572,8 @@ def test_what_a_state_directory_knows_a_store_by() -> None:
     assert place_names(ParquetFolder("s3://bucket/out/?region=eu-west-1")) == [
         "ParquetFolder s3://bucket/out"
     ]
+    places = [*ParquetFolder("s3://bucket/out?region=eu-west-1").places()]
+    assert _dead_letters_in(places) == "'s3://bucket/out/errors-*'"
     assert eval(repr(ParquetFolder("s3://bucket/out"))) == ParquetFolder("s3://bucket/out")
 
 
