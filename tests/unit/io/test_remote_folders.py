@@ -178,8 +178,15 @@ def visible(store: Store, folder: str) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if not name.startswith(".")}
 
 
-@BOTH
-@pytest.mark.parametrize("compact", [None, SMALL, NEVER])
+@pytest.mark.parametrize(
+    ("folder", "compact"),
+    [
+        (ParquetFolder, None),
+        (JsonLinesFolder, None),
+        (ParquetFolder, SMALL),
+        (JsonLinesFolder, NEVER),
+    ],
+)
 def test_the_files_are_those_of_a_local_folder(
     folder: Folder, compact: Compaction | None, store: Store, tmp_path: Path
 ) -> None:
