@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, final
 
 from lowwater.display import html
@@ -339,7 +339,7 @@ def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Fi
     said = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
     # Files keep every pane, while a table, which is a part of its place, replaces a window's.
     places = [place for sink in sinks for place in sink.places()]
-    appends = any(isinstance(place.at, Path) and not place.parts for place in places)
+    appends = any(isinstance(place.at, PurePath) and not place.parts for place in places)
     if appends and windowing.mode == "accumulating" and said.times > 1:
         yield Finding(
             "warning",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
 import pyarrow as pa
@@ -25,8 +25,10 @@ from lowwater.engine.local.pieces import RunOutput
 from lowwater.errors import InvalidArgument, StateError, describe, explains
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
+from lowwater.io.sinks.folders import checked_path
 from lowwater.io.sinks.json_lines_file import is_file_name
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
+from lowwater.io.uris import RemotePlace, is_remote
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
 from lowwater.pipeline.vocabulary import no_step
@@ -261,14 +263,14 @@ def _prepared(
 
 def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_parquet``."""
-    (path,) = as_paths(folder, "folder", writes=True)
-    return ParquetFolder(path, overwrite, compact=compact)
+    return ParquetFolder(checked_path(folder, "folder"), overwrite, compact=compact)
 
 
 def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
-    (target,) = as_paths(path, "path", writes=True)
-    if is_file_name(target):
+    target = checked_path(path)
+    name = RemotePlace.of(target).name if is_remote(target) else target
+    if is_file_name(name):
         if compact is not None:
             raise InvalidArgument(
                 f"compact= is for folders, and {target!r} is one file, to which all is appended",
@@ -276,7 +278,7 @@ def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -
                 hint='Leave it out, or name a folder, such as "out"',
             )
         return JsonLinesFile(target, overwrite)
-    if target.lower().endswith(_LIKE_FILES) and not Path(target).is_dir():
+    if name.lower().endswith(_LIKE_FILES) and not Path(target).is_dir():
         raise InvalidArgument(
             f"{describe('path', target)} looks like a file, but only a name that ends in '.jsonl' "
             "is one: this would be a folder",
@@ -361,10 +363,11 @@ def _dead_letters_in(places: Sequence[Place]) -> str:
         for part in place.parts:
             if part.endswith("_errors"):
                 return f"the table {part!r}"
-        if isinstance(place.at, Path):
+        if isinstance(place.at, PurePath):
             for pattern in place.patterns:
                 if pattern.startswith("errors"):
-                    return repr(str(place.at / pattern))
+                    at = str(place.at) if isinstance(place.at, Path) else place.name
+                    return repr(f"{at}/{pattern}")
             if place.at.name.endswith(".errors.jsonl"):
                 return repr(str(place.at))
     return "the output"

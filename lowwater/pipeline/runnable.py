@@ -170,7 +170,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         :class:`lowwater.io.sinks.ParquetFolder`.
 
         Args:
-            folder: The folder; created if it does not exist.
+            folder: The folder, or its URI in an object store, such as ``s3://bucket/folder``;
+                created if it does not exist.
             overwrite: Whether to replace the output of another run or state directory; otherwise it
                 is refused.
             compact: When deliveries become a file: a run that commits every second then publishes a
@@ -190,7 +191,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         are refused.
 
         Args:
-            path: The file or the folder; created if it does not exist.
+            path: The file or the folder; created if it does not exist. In an object store the URI
+                of a folder, such as ``s3://bucket/folder``.
             overwrite: Whether to replace the output of another run or state directory; otherwise it
                 is refused.
             compact: See :meth:`write_parquet`; for folders only.

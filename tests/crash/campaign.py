@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -49,6 +49,7 @@ class Campaign:
         launcher: Starts its processes.
         same_files: Whether deliveries are cut alike in each run, so that files are the same.
         server: A database server that the pipeline writes to, and that is killed, too.
+        bring: Copies into ``out`` what the pipeline wrote elsewhere, once a run has ended.
 
     Every third folder keeps all windows in memory: its files must equal those of the uninterrupted
     run byte for byte. The others spill windows at every other start, which may move the boundaries
@@ -69,6 +70,7 @@ class Campaign:
     launcher: Launcher
     same_files: bool = True
     server: Server | None = None
+    bring: Callable[[Path], object] = lambda folder: None
     wanted: SinkContents = field(init=False)
     wanted_files: Files = field(init=False)
     kills: int = field(default=0, init=False)
@@ -79,6 +81,7 @@ class Campaign:
     def __post_init__(self) -> None:
         whole = self._folder("whole")
         assert not self._is_killed(whole, "none")
+        self.bring(whole)
         self.wanted, self.wanted_files = sink_contents(whole), delivered_files(whole)
         self._seconds = _seconds(whole)
 
@@ -142,6 +145,7 @@ class Campaign:
             self._seconds = _seconds(folder)  # the machine has become faster
         assert not self._is_killed(folder, "none", cold=spills and len(died) % 2 == 0)
         _advanced(folder, progress)
+        self.bring(folder)
         where = f"after {', '.join(died)} in {folder}"
         differs = list(differences(sink_contents(folder), self.wanted))
         assert not differs, "\n".join([where, *differs])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
+from pathlib import PurePath
 from typing import Protocol, final, runtime_checkable
 
 import pyarrow as pa
@@ -133,8 +133,9 @@ class Place:
     """A place that a sink writes to: no other sink of the same run may write there.
 
     Args:
-        at: A file or a folder; or text that names the place otherwise, such as how to connect to
-            a database. Two paths conflict if one lies within the other, too.
+        at: A file or a folder: a ``Path`` on this machine, another pure path in a remote store; or
+            text that names the place otherwise, such as how to connect to a database. Two paths
+            conflict if one lies within the other, too.
         name: What errors call the place; its path if empty. Text in ``at`` is never printed.
         parts: The parts of it that are written, such as tables: two sinks may write to different
             ones. Empty: all of it.
@@ -142,7 +143,7 @@ class Place:
             files of other names may be another sink's. Empty: all names.
     """
 
-    at: Path | str = field(repr=False)
+    at: PurePath | str = field(repr=False)
     name: str = ""
     parts: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()

@@ -9,29 +9,18 @@ between, the next opening removes what a published file already covers.
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import final
 
 from lowwater.engine.local.memory_budget import SizeLike, size_bytes
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.sinks.file_forms import form_of
-from lowwater.io.sinks.staging import sync_folder, write_whole
+from lowwater.io.sinks.folder_files import Entry, FileSet, OutputFolder
+from lowwater.io.sinks.folder_names import KINDS, NAME
 from lowwater.time import DurationLike, duration
-
-KINDS = ("late", "errors", "part")
-"""The kinds of files, in the order in which they are published: panes come last."""
-
-_ID = r"\d{12}-\d{3}-\d{6}"
-NAME = re.compile(
-    rf"(?P<kind>part|late|errors)-(?P<first>{_ID})(_(?P<last>{_ID}))?\.(parquet|jsonl)"
-)
-"""The names of files: of one delivery, or of those from one to another."""
 
 clock: Callable[[], float] = time.time
 """Returns seconds since 1970; tests replace it."""
@@ -79,18 +68,10 @@ class Compaction:
         return duration(self.age, name="age")
 
 
-def published_up_to(folder: Path) -> dict[str, str]:
-    """Return the id of the last delivery that is published in a folder, for each kind of file."""
-    last: dict[str, str] = {}
-    for kind, _, end in _named(_names_in(folder)):
-        last[kind] = max(last.get(kind, ""), end)
-    return last
-
-
-def last_epoch(*folders: Path) -> int:
+def last_epoch(*folders: FileSet) -> int:
     """Return the last epoch that is in any of some folders; 0 if there is none."""
     return max(
-        (int(end[:12]) for one in folders for _, _, end in _named(_names_in(one))), default=0
+        (int(end[:12]) for one in folders for _, _, end in _named(_files_in(one))), default=0
     )
 
 
@@ -99,18 +80,12 @@ class Pending:
     """Deliveries that collect in a hidden folder until they are worth a file.
 
     Args:
-        folder: Where files are published.
-        hidden: Where they collect, on the same file system.
-        staging: Where files are written before they appear.
+        folder: Where they collect, and where they are published.
         compaction: When to publish.
     """
 
-    def __init__(
-        self, folder: Path, hidden: Path, staging: Path, compaction: Compaction | None
-    ) -> None:
+    def __init__(self, folder: OutputFolder, compaction: Compaction | None) -> None:
         self._folder = folder
-        self._hidden = hidden
-        self._staging = staging
         self._compaction = compaction
         self.published: dict[str, str] = {}
         """The id of the last delivery that was published, for each kind of file."""
@@ -127,29 +102,20 @@ class Pending:
         Raises:
             OSError: The folder cannot be read or written.
         """
-        remove_covered(self._folder)
-        found_now = published_up_to(self._folder)
+        found_now = _published_up_to(remove_covered(self._folder.published))
         self.published = {
             kind: max(one.get(kind, "") for one in (published, found_now))
             for kind in {*published, *found_now}
         }
-        for name in _names_in(self._hidden):
-            found = NAME.fullmatch(name)
-            if found is not None and found["first"] <= self.published.get(found["kind"], ""):
-                (self._hidden / name).unlink()
-        left = {name: (self._hidden / name).stat() for name in _names_in(self._hidden)}
-        self._sizes = {name: one.st_size for name, one in left.items()}
-        self._since = min((one.st_mtime for one in left.values()), default=None)
+        collected = _files_in(self._folder.collected)
+        self._folder.collected.delete([name for name in collected if self._covers(name)])
+        left = {name: one for name, one in collected.items() if not self._covers(name)}
+        self._sizes = {name: one.size for name, one in left.items()}
+        self._since = min((one.modified for one in left.values()), default=None)
 
     def missing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return those of a delivery's files that no published file covers."""
-        wanted = {}
-        for name, data in files.items():
-            found = NAME.fullmatch(name)
-            assert found is not None, name
-            if found["first"] > self.published.get(found["kind"], ""):
-                wanted[name] = data
-        return wanted
+        return {name: data for name, data in files.items() if not self._covers(name)}
 
     def added(self, files: Mapping[str, bytes]) -> None:
         """Count files that were added to the hidden folder."""
@@ -165,27 +131,37 @@ class Pending:
         size = sum(self._sizes.values())
         return size >= self._compaction.size_bytes or age_us >= self._compaction.age_us
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has collected."""
+        return not self._sizes
+
     def publish(self) -> None:
         """Publish all that has collected.
 
         Raises:
             OSError: The folder cannot be written: what was not published stays where it is.
         """
-        names = _names_in(self._hidden)
+        collected = self._folder.collected
+        found = list(_files_in(collected))
+        # A store may get what a process sent before it was killed after the next one has begun.
+        collected.delete([name for name in found if self._covers(name)])
+        names = [name for name in found if not self._covers(name)]
         for kind in KINDS:
-            paths = [self._hidden / name for name in names if name.startswith(f"{kind}-")]
-            for run in _alike(paths):
+            of_kind = [name for name in names if name.startswith(f"{kind}-")]
+            for run in _alike(collected, of_kind):
                 name = _joined_name(run)
-                _write_joined(run, self._staging, self._folder / name)
-                found = NAME.fullmatch(name)
-                assert found is not None, name
-                self.published[kind] = found["last"] or found["first"]
-                for path in run:
-                    path.unlink(missing_ok=True)
+                self._folder.join(run, name, collected=True)
+                self.published[kind] = _range(name)[1]
+                collected.delete(run)
         self._sizes, self._since = {}, None
 
+    def _covers(self, name: str) -> bool:
+        """Return whether a published file holds what a file of one delivery does."""
+        return _range(name)[0] <= self.published.get(name.split("-", 1)[0], "")
 
-def compact_published(folder: Path, staging: Path, compaction: Compaction) -> tuple[int, int]:
+
+def compact_published(folder: OutputFolder, compaction: Compaction) -> tuple[int, int]:
     """Join published files that are small and old, and return how many became how many.
 
     Neighbours of one kind are joined, up to the size that files are to have. Killed in between,
@@ -194,51 +170,62 @@ def compact_published(folder: Path, staging: Path, compaction: Compaction) -> tu
 
     Args:
         folder: A folder that no run writes to.
-        staging: Where files are written before they appear.
         compaction: Files smaller than its size and at least of its age are joined.
 
     Raises:
         OSError: The folder cannot be read or written.
     """
-    remove_covered(folder)
+    published = folder.published
+    found = remove_covered(published)
     before = after = 0
     for kind in KINDS:
         small = []
-        for name in _names_in(folder):
+        for name, one in found.items():
             if name.startswith(f"{kind}-"):
-                stat = (folder / name).stat()
-                old = (clock() - stat.st_mtime) * 1e6 >= compaction.age_us
-                small.append((old and stat.st_size < compaction.size_bytes, folder / name))
+                old = (clock() - one.modified) * 1e6 >= compaction.age_us
+                small.append((old and one.size < compaction.size_bytes, name))
         for is_small, neighbours in groupby(small, key=lambda one: one[0]):
-            paths = [path for _, path in neighbours]
-            for run in _sized(_alike(paths), compaction.size_bytes) if is_small else ():
+            names = [name for _, name in neighbours]
+            runs = _sized(_alike(published, names), found, compaction.size_bytes)
+            for run in runs if is_small else ():
                 if len(run) > 1:
-                    _write_joined(run, staging, folder / _joined_name(run))
-                    remove_covered(folder)
+                    folder.join(run, _joined_name(run), collected=False)
+                    remove_covered(published)
                     before, after = before + len(run), after + 1
     return before, after
 
 
-def remove_covered(folder: Path) -> None:
+def remove_covered(folder: FileSet) -> dict[str, Entry]:
     """Remove files whose deliveries are in another file, too: what a cut compaction left.
+
+    Returns:
+        The files of output that stay, by name.
 
     Raises:
         OSError: The folder cannot be read or written.
     """
+    found = _files_in(folder)
     covers: dict[str, str] = {}
-    names = sorted(_names_in(folder), key=lambda name: _range(name)[1], reverse=True)
+    names = sorted(found, key=lambda name: _range(name)[1], reverse=True)
     names.sort(key=lambda name: _range(name)[0])  # of those that begin alike the longest is first
-    removed = False
+    covered = set()
     for name in names:
         kind = name.split("-", 1)[0]
         _, last = _range(name)
         if last <= covers.get(kind, ""):
-            (folder / name).unlink()
-            removed = True
+            covered.add(name)
         else:
             covers[kind] = last
-    if removed:
-        sync_folder(folder)
+    folder.delete(sorted(covered))
+    return {name: one for name, one in found.items() if name not in covered}
+
+
+def _published_up_to(names: Iterable[str]) -> dict[str, str]:
+    """Return the id of the last delivery among published files, for each kind of file."""
+    last: dict[str, str] = {}
+    for kind, _, end in _named(names):
+        last[kind] = max(last.get(kind, ""), end)
+    return last
 
 
 def _range(name: str) -> tuple[str, str]:
@@ -247,11 +234,9 @@ def _range(name: str) -> tuple[str, str]:
     return found["first"], found["last"] or found["first"]
 
 
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(folder) if NAME.fullmatch(name))  # noqa: PTH208  # far faster than iterdir
-    except FileNotFoundError:
-        return []
+def _files_in(folder: FileSet) -> dict[str, Entry]:
+    """Return the files of output that a folder holds, sorted by name."""
+    return {name: one for name, one in folder.entries().items() if NAME.fullmatch(name)}
 
 
 def _named(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
@@ -259,20 +244,25 @@ def _named(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         yield (name.split("-", 1)[0], *_range(name))
 
 
-def _alike(paths: Iterable[Path]) -> Iterator[list[Path]]:
+def _alike(files: FileSet, names: Iterable[str]) -> Iterator[list[str]]:
     """Yield runs of neighbours that can be joined."""
-    for _, run in groupby(paths, key=lambda path: (path.suffix, form_of(path).schema(path))):
+    for _, run in groupby(names, key=lambda name: _schema_of(files, name)):
         yield list(run)
 
 
-def _sized(runs: Iterable[list[Path]], size: int) -> Iterator[list[Path]]:
+def _schema_of(files: FileSet, name: str) -> tuple[str, bytes]:
+    form = form_of(name)
+    return form.suffix, form.schema(files, name)
+
+
+def _sized(runs: Iterable[list[str]], found: Mapping[str, Entry], size: int) -> Iterator[list[str]]:
     """Cut runs, so that each part comes to the size, or little more."""
     for run in runs:
-        part: list[Path] = []
+        part: list[str] = []
         total = 0
-        for path in run:
-            part.append(path)
-            total += path.stat().st_size
+        for name in run:
+            part.append(name)
+            total += found[name].size
             if total >= size:
                 yield part
                 part, total = [], 0
@@ -280,16 +270,7 @@ def _sized(runs: Iterable[list[Path]], size: int) -> Iterator[list[Path]]:
             yield part
 
 
-def _joined_name(paths: Sequence[Path]) -> str:
-    first, last = _range(paths[0].name)[0], _range(paths[-1].name)[1]
-    kind, suffix = paths[0].name.split("-", 1)[0], paths[0].suffix
+def _joined_name(names: Sequence[str]) -> str:
+    first, last = _range(names[0])[0], _range(names[-1])[1]
+    kind, suffix = names[0].split("-", 1)[0], form_of(names[0]).suffix
     return f"{kind}-{first}{suffix}" if first == last else f"{kind}-{first}_{last}{suffix}"
-
-
-def _write_joined(paths: Sequence[Path], staging: Path, path: Path) -> None:
-    if len(paths) == 1:
-        os.replace(paths[0], path)  # noqa: PTH105  # os.replace, os.fsync: where tests crash
-        sync_folder(path.parent)
-        return
-    form = form_of(paths[0])
-    write_whole(path, staging, lambda file: form.join(paths, file))

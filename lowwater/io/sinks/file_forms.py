@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import BinaryIO, Protocol, final
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 
 from lowwater.engine.records.json_lines import json_lines
 from lowwater.engine.records.json_rows import as_json, without_tags
+from lowwater.io.sinks.folder_files import FileSet
 
 ROW_GROUP_ROWS = 131_072
 """How many rows a row group of a joined Parquet file has, but for the last."""
@@ -27,11 +27,11 @@ class FileForm(Protocol):
         """Return a file with these rows: the same bytes for the same rows."""
         ...
 
-    def schema(self, path: Path) -> bytes:
+    def schema(self, files: FileSet, name: str) -> bytes:
         """Return what two files must have in common to be joined."""
         ...
 
-    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
+    def join(self, files: FileSet, names: Sequence[str], into: BinaryIO) -> None:
         """Write the rows of files with one schema, in order, as one file."""
         ...
 
@@ -46,12 +46,12 @@ class LineFiles:
     def encode(self, panes: pa.Table) -> bytes:
         return json_lines(panes)
 
-    def schema(self, path: Path) -> bytes:
+    def schema(self, files: FileSet, name: str) -> bytes:
         return b""
 
-    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
-        for path in paths:
-            with path.open("rb") as lines:
+    def join(self, files: FileSet, names: Sequence[str], into: BinaryIO) -> None:
+        for name in names:
+            with files.open(name) as lines:
                 shutil.copyfileobj(lines, into, 1 << 20)
 
 
@@ -73,31 +73,36 @@ class ParquetFiles:
                     table = as_json(table, place)
             return _written(table)
 
-    def schema(self, path: Path) -> bytes:
-        data: bytes = pq.read_schema(path).serialize().to_pybytes()
+    def schema(self, files: FileSet, name: str) -> bytes:
+        data: bytes = _schema(files, name).serialize().to_pybytes()
         return data
 
-    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
-        with pq.ParquetWriter(into, pq.read_schema(paths[0]), compression="zstd") as writer:
-            for table in _in_row_groups(paths):
+    def join(self, files: FileSet, names: Sequence[str], into: BinaryIO) -> None:
+        with pq.ParquetWriter(into, _schema(files, names[0]), compression="zstd") as writer:
+            for table in _in_row_groups(files, names):
                 writer.write_table(table)
 
 
 FORMS: tuple[FileForm, ...] = (LineFiles(), ParquetFiles())
 
 
-def form_of(path: Path) -> FileForm:
+def form_of(name: str) -> FileForm:
     """Return the format of a file that a sink wrote."""
-    (form,) = (form for form in FORMS if form.suffix == path.suffix)
+    (form,) = (form for form in FORMS if name.endswith(form.suffix))
     return form
 
 
-def _in_row_groups(paths: Sequence[Path]) -> Iterator[pa.Table]:
+def _schema(files: FileSet, name: str) -> pa.Schema:
+    with files.open(name) as file:
+        return pq.read_schema(file)
+
+
+def _in_row_groups(files: FileSet, names: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the rows of files in tables of a row group each: a delivery may have but a few."""
     waiting: list[pa.Table] = []
     rows = 0
-    for path in paths:
-        with pq.ParquetFile(path) as file:
+    for name in names:
+        with files.open(name) as opened, pq.ParquetFile(opened) as file:
             for batch in file.iter_batches(ROW_GROUP_ROWS):
                 waiting.append(pa.Table.from_batches([batch]))
                 rows += batch.num_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -14,8 +15,12 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import require_local
 from lowwater.io.sinks.compaction import Compaction
 from lowwater.io.sinks.file_forms import FileForm, LineFiles, ParquetFiles
+from lowwater.io.sinks.folder_names import HIDDEN, PREFIXES
 from lowwater.io.sinks.output_owner import check_closed, check_overwrite
-from lowwater.io.sinks.owned_folder import HIDDEN, PREFIXES, OwnedFolder
+from lowwater.io.sinks.owned_folder import OwnedFolder
+from lowwater.io.uris import RemotePlace, is_remote
+
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,11 @@ class _Folder:
             )
 
     def places(self) -> Iterable[Place]:
-        return [Place(Path(self.path), patterns=(*(f"{one}*" for one in PREFIXES), *HIDDEN))]
+        patterns = (*(f"{one}*" for one in PREFIXES), *HIDDEN)
+        if not is_remote(self.path):
+            return [Place(Path(self.path), patterns=patterns)]
+        place = RemotePlace.of(self.path)
+        return [Place(place.at, place.name, patterns=patterns)]
 
     def look(self, writer: Writer) -> None:
         self._found(writer)
@@ -84,7 +93,8 @@ class ParquetFolder(_Folder):
     """A folder with Parquet files of panes, one for each delivery.
 
     Guarantee: exactly once for a run with a state directory. Files are staged in ``.staging``,
-    synced, and published by rename under names made of epoch, output and piece:
+    synced, and published by rename; in an object store they appear when their upload is complete.
+    Their names are made of epoch, output and piece:
     ``part-<id>.parquet``, and beside it ``late-<id>.jsonl`` and ``errors-<id>.jsonl`` if there are
     any. A delivery that comes again has no effect while its files are there. A reader never sees
     half a file, and where it sees a part, the late elements and dead letters of that delivery are
@@ -99,7 +109,8 @@ class ParquetFolder(_Folder):
     JSON text.
 
     Args:
-        path: The folder; made if it is not there. Read it as ``part-*.parquet``.
+        path: The folder; made if it is not there. In an object store its URI, such as
+            ``s3://bucket/folder``. Read it as ``part-*.parquet``.
         overwrite: Whether the output of another run or state directory is to be replaced.
         compact: When deliveries become a file, so that a run that commits often publishes few
             files; a reader sees a row when its file is published. ``None``: each delivery at once.
@@ -117,7 +128,8 @@ class JsonLinesFolder(_Folder):
     ``late-<id>.jsonl`` and ``errors-<id>.jsonl``.
 
     Args:
-        path: The folder; made if it is not there. Read it as ``part-*.jsonl``.
+        path: The folder; made if it is not there. In an object store its URI, such as
+            ``s3://bucket/folder``. Read it as ``part-*.jsonl``.
         overwrite: Whether the output of another run or state directory is to be replaced.
         compact: When deliveries become a file, so that a run that commits often publishes few
             files; a reader sees a row when its file is published. ``None``: each delivery at once.
@@ -126,14 +138,22 @@ class JsonLinesFolder(_Folder):
     _form: ClassVar[FileForm] = LineFiles()
 
 
-def checked_path(path: object) -> str:
-    """Return a path as text.
+def checked_path(path: object, name: str = "path") -> str:
+    """Return a path, or the URI of a remote store, as text.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: It is none, or a URI that names no place in a store.
     """
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a folder")
+        raise InvalidArgument(f"{describe(name, path)} is not a path", hint="Name a folder")
     text: str = os.fspath(path)
-    require_local(text, writes=True)
+    if is_remote(text):
+        RemotePlace.of(text)
+    elif (found := _ONE_SLASH.match(text)) and not Path(found[1]).exists():
+        raise InvalidArgument(
+            f"{text!r} has one slash after {found[1]!r}: a Path keeps no more of a URI",
+            hint=f"Write {f'{found[1]}//{text[found.end() :]}'!r} as text",
+        )
+    else:
+        require_local(text, writes=True)
     return text

@@ -26,6 +26,7 @@ from lowwater.io.sinks.output_owner import (
     read_owner,
 )
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals, write_at
+from lowwater.io.uris import RemotePlace, is_remote
 
 SUFFIX = ".jsonl"
 _LATE, _ERRORS = f".late{SUFFIX}", f".errors{SUFFIX}"
@@ -63,6 +64,12 @@ class JsonLinesFile:
         if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
             raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a file")
         object.__setattr__(self, "path", os.fspath(path))
+        if is_remote(self.path):
+            raise InvalidArgument(
+                f"{RemotePlace.of(self.path).name!r} is one file in a remote store, where no file "
+                "can grow",
+                hint='Name a folder, such as "s3://bucket/out": it gets a file for each delivery',
+            )
         require_local(self.path, writes=True)
         check_overwrite(self.overwrite)
         if not is_file_name(self.path):

@@ -1,4 +1,4 @@
-"""Who writes to a place in the file system: a small JSON file beside the output says it.
+"""Who writes to a place of files: a small JSON file beside the output says it.
 
 Its fields: ``version`` of the layout, ``kind`` of the sink, ``writer`` (the state directory's id or
 the run's), ``opening`` (the random id of the writer's last opening), ``output`` (its number in the
@@ -138,9 +138,24 @@ def read_owner(path: Path, fields: Mapping[str, type] = _FIELDS) -> dict[str, An
             hint="Remove it, or give another place to write to",
         )
     try:
-        known = json.loads(path.read_bytes())
+        return parse_owner(path.read_bytes(), str(path), fields)
     except FileNotFoundError:
         return None
+
+
+def parse_owner(data: bytes, place: str, fields: Mapping[str, type] = _FIELDS) -> dict[str, Any]:
+    """Return the fields of an owner's file.
+
+    Args:
+        data: What the file holds.
+        place: Where it is, for errors.
+        fields: The types of the fields that must be there beside the version.
+
+    Raises:
+        StateError: It is damaged or of another layout.
+    """
+    try:
+        known = json.loads(data)
     except ValueError:
         known = None
     if isinstance(known, dict) and known.get("version") == _VERSION:
@@ -148,11 +163,11 @@ def read_owner(path: Path, fields: Mapping[str, type] = _FIELDS) -> dict[str, An
             return known
     elif isinstance(known, dict) and isinstance(known.get("version"), int):
         raise StateError(
-            f"{str(path)!r} has layout {known['version']}, and {_VERSION} is known",
+            f"{place!r} has layout {known['version']}, and {_VERSION} is known",
             hint="Use the version of lowwater that wrote it, or give another place to write to",
         )
     raise StateError(
-        f"{str(path)!r}, which says who writes here, cannot be read",
+        f"{place!r}, which says who writes here, cannot be read",
         hint="Give another place to write to, or move what is in this one elsewhere",
     )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.delivery import Place, Sink
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import fixed_part
+from lowwater.io.uris import RemotePlace, is_remote
 
 _SUFFIXES = (".jsonl", ".parquet", ".csv")
 _HINT = 'Give each its own place, such as "first/" and "second/"'
@@ -78,7 +80,8 @@ def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
         for place in places:
             if isinstance(place.at, str):
                 continue
-            if callable(reads) and any(map(reads, _files_in(place))):
+            is_local = isinstance(place.at, Path)
+            if is_local and callable(reads) and any(map(reads, _files_in(place))):
                 raise InvalidArgument(
                     f"the output {place.name!r} lies where the run reads "
                     f"{', '.join(map(repr, paths))}: what it writes would be read",
@@ -86,8 +89,10 @@ def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
                     hint="Write to a folder beside the one that is read",
                 )
             for path in paths if place.patterns else ():
-                at = fixed_part(path)
-                if at == place.at or place.at in at.parents:
+                at, output = _read_at(path), place.at
+                if is_remote(path) and "endpoint_override=" not in path:
+                    at, output = _of_any_server(at), _of_any_server(output)
+                if at == output or output in at.parents:
                     raise InvalidArgument(
                         f"the input {path!r} lies in the output folder {place.name!r}",
                         where="run",
@@ -129,6 +134,20 @@ def check_state(state: str, outputs: Iterable[Sequence[Sink]], sources: Iterable
                 )
 
 
+def _read_at(path: str) -> PurePath:
+    """Return a path or URI that is read, up to the first part that is a pattern."""
+    if not is_remote(path):
+        return fixed_part(path)
+    at = RemotePlace.of(path).at
+    magic = [number for number, part in enumerate(at.parts) if glob.has_magic(part)]
+    return PurePosixPath(*at.parts[: magic[0]]) if magic else at
+
+
+def _of_any_server(at: PurePath) -> PurePath:
+    """Return a place in a store without its server, which not every source names."""
+    return at if isinstance(at, Path) else PurePosixPath(at.parts[0].split(":")[0], *at.parts[1:])
+
+
 def _files_in(place: Place) -> Iterator[Path]:
     """Yield files as a sink may write them to a place."""
     at = Path(place.at)
@@ -167,7 +186,7 @@ def _check_two(one: Place, other: Place) -> None:
             )
 
 
-def _first_name_below(inner: Path | str, outer: Path | str) -> str | None:
+def _first_name_below(inner: PurePath | str, outer: PurePath | str) -> str | None:
     """Return what the outer folder holds and the inner path begins with; ``None`` for nothing."""
     if isinstance(inner, str) or isinstance(outer, str) or outer not in inner.parents:
         return None
