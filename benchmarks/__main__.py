@@ -99,16 +99,16 @@ def _commits(args: argparse.Namespace) -> None:
 
 
 def _memory(args: argparse.Namespace) -> None:
-    print("| windows | limit | most open | events/s | ratio | resident, GB | target |")
+    print("| state | limit | most open | events/s | ratio | resident, GB | target |")
     print("|---|---|---|---|---|---|---|")
-    for windows in ("fixed", "sessions"):
+    for case in memory_limit.CASES:
         speeds = []
         for limit in ("none", args.limit):
-            found = memory_limit.measure(args.many, windows, limit, _DATA)
+            found = memory_limit.measure(args.many, case, limit, _DATA)
             speeds.append(found.events_per_second)
             target = f"≥ {memory_limit.RATIO_TARGET}, ≤ {memory_limit.RSS_TARGET_GB} GB"
             print(
-                f"| {windows} | {limit} | {found.open_windows:,} | {speeds[-1] / 1e6:.2f} M "
+                f"| {case} | {limit} | {found.open_windows:,} | {speeds[-1] / 1e6:.2f} M "
                 f"| {speeds[-1] / speeds[0]:.2f} | {found.resident_gb:.2f} "
                 f"| {'' if limit == 'none' else target} |",
                 flush=True,

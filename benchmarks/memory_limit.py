@@ -1,8 +1,12 @@
-"""More windows than memory is given: speed and resident memory, beside all in memory.
+"""More state than memory is given: speed and resident memory, beside all in memory.
 
 Elements of a million keys advance through event time, a minute's window for nearly each; all
 windows stay open for a day of allowed lateness. Some elements are up to half of the whole time
 late, so that they touch windows that have left memory long ago.
+
+Of a join, half of the elements are the left side and wait for a day, whether or not their partner,
+which is the next element, has come; so each key is touched twice, and late ones after long. Of a
+table, each element is the newest row of one of a million keys: all keys are touched at random.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ _WINDOWS: dict[str, lw.WindowFunction] = {
     "fixed": lw.FixedWindows("1m"),
     "sessions": lw.Sessions("10s"),
 }
+CASES = (*_WINDOWS, "join", "table")
 RSS_TARGET_GB = 1.5
 RATIO_TARGET = 0.2
 
@@ -43,44 +48,52 @@ RATIO_TARGET = 0.2
 class Bounded:
     """A run with a limit, or (``limit`` is ``"none"``) all in memory without a state directory."""
 
-    windows: str
+    case: str
     limit: str
     events_per_second: float
     open_windows: int
     resident_gb: float
 
 
-def measure(events: int, windows: str, limit: str, folder: Path) -> Bounded:
-    """Measure in a process of its own."""
+def measure(events: int, case: str, limit: str, folder: Path) -> Bounded:
+    """Measure a case of :data:`CASES` in a process of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = _file(events, folder)
-    command = [sys.executable, "-m", __name__, str(file), windows, limit, str(folder)]
+    file = _file(events, folder, in_pairs=case == "join")
+    command = [sys.executable, "-m", __name__, str(file), case, limit, str(folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return Bounded(windows, limit, **json.loads(done.stdout))
+    return Bounded(case, limit, **json.loads(done.stdout))
 
 
 def main() -> None:
     """Measure what :func:`measure` asks for and print it as JSON."""
-    file, windows, limit, folder = sys.argv[1:]
+    file, case, limit, folder = sys.argv[1:]
     scratch = tempfile.mkdtemp(dir=folder)
     try:
-        print(json.dumps(_run(file, _WINDOWS[windows], limit, Path(scratch) / "state")))
+        print(json.dumps(_run(_pipeline(file, case), limit, Path(scratch) / "state")))
     finally:
         shutil.rmtree(scratch)
 
 
-def _run(file: str, windows: lw.WindowFunction, limit: str, state: Path) -> dict[str, Any]:
-    pipeline = (
-        lw.read_parquet(file, time="time", watermark=lw.BoundedDisorder("5s"))
-        .key_by("key")
+def _pipeline(file: str, case: str) -> Any:
+    elements = lw.read_parquet(file, time="time", watermark=lw.BoundedDisorder("5s"))
+    if case == "table":
+        return elements.table(key="key").changes()
+    if case == "join":
+        left, right = (elements.filter(lw.col("value") % 2 == side) for side in (0, 1))
+        return left.join(right, on="key", within="1d", how="left", allowed_lateness="1d")
+    return (
+        elements.key_by("key")
         .window(
-            windows,
+            _WINDOWS[case],
             trigger=lw.AfterWatermark(late=lw.AfterCount(1)),
             accumulation="accumulating",
             allowed_lateness="1d",
         )
         .aggregate(total=lw.sum("value"))
     )
+
+
+def _run(pipeline: Any, limit: str, state: Path) -> dict[str, Any]:
     most = events = 0
     seconds = 0.0
 
@@ -104,8 +117,8 @@ def _run(file: str, windows: lw.WindowFunction, limit: str, state: Path) -> dict
     }
 
 
-def _file(events: int, folder: Path) -> Path:
-    path = folder / f"many-windows-{events}.parquet"
+def _file(events: int, folder: Path, *, in_pairs: bool) -> Path:
+    path = folder / f"many-{'pairs' if in_pairs else 'windows'}-{events}.parquet"
     if path.exists():
         return path
     random = np.random.default_rng(5)
@@ -117,10 +130,12 @@ def _file(events: int, folder: Path) -> Path:
             late = random.random(len(place)) < _LATE
             times -= np.where(late, (random.random(len(place)) * times / 2).astype(np.int64), 0)
             times -= random.integers(0, 4_000_000, len(place))
+            keys = place // 2 if in_pairs else random.integers(0, _KEYS, len(place))
+            values = place % 2 if in_pairs else random.integers(0, 100, len(place))
             columns = [
                 pa.array(_START + np.maximum(times, 0)).cast(_SCHEMA.field("time").type),
-                pa.array(random.integers(0, _KEYS, len(place))),
-                pa.array(random.integers(0, 100, len(place))),
+                pa.array(keys),
+                pa.array(values),
             ]
             writer.write_table(pa.table(columns, schema=_SCHEMA))
     unfinished.rename(path)

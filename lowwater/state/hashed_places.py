@@ -133,7 +133,8 @@ class Queue:
         if self.first > to:
             return
         high = None if to >= END_OF_TIME else encode_instant(to + 1)
-        for tail, _ in merge(*self._places.scans(store, b"", high)):
+        low = encode_instant(self.first)
+        for tail, _ in merge(*self._places.scans(store, low, high)):
             yield decode_instant(tail), tail[8:]
 
     def after(self, store: StateStore, to: int) -> int:

@@ -110,8 +110,8 @@ class AsOfOperator(TwoSided):
         gone = saturating_add_array(times, saturating_add(self.as_of.keep_us, 1))
         if side == LEFT:
             waiting = table["met"][rows] == _WAITS
-            joins = np.where(waiting, saturating_add_array(times, 1), never)
-            return np.where(waiting, never, gone), joins, never
+            joins = saturating_add_array(times, 1)  # at the end, in the order of both watermarks
+            return np.where(waiting, joins, gone), np.where(waiting, joins, never), never
         # The first version of a key only goes when the next one is as old.
         order = np.lexsort((table["born"][rows], times, table["key"][rows]))
         gone[order[run_starts(table["key"][rows][order])]] = END_OF_TIME

@@ -209,17 +209,17 @@ class KeyedOperator(ABC):
         spilled = self._spilled
         if not spilled:
             return None
-        if to == END_OF_TIME and not self._emits_at_end:
-            spilled.drop()
-            return None
-        for queue, mark in ((spilled.right_dues, right), (spilled.dues, to)):
-            bound = spilled.load_due(store, queue, mark)
-            if bound is not None:
-                is_right = queue is spilled.right_dues
-                return SidesAdvance(
-                    self.watermark if is_right else bound, bound if is_right else right
-                )
-        return None
+        if to == END_OF_TIME:
+            if not self._emits_at_end:
+                spilled.drop()
+                return None
+            bound = spilled.load_rest(store)
+            return None if bound is None else SidesAdvance(bound, bound)
+        bound = spilled.load_due(store, spilled.right_dues, right)
+        if bound is not None:
+            return SidesAdvance(self.watermark, bound)
+        bound = spilled.load_due(store, spilled.dues, to)
+        return None if bound is None else SidesAdvance(bound, right)
 
     def load_holder(self, store: StateStore) -> None:
         """Load from the store what holds the output watermark, if it is there; after a step."""

@@ -170,7 +170,7 @@ class SpilledKeys:
             self._places.clear(batch)
             for queue in self._queues.values():
                 queue.clear(batch)
-            self._dropped = False
+            self._loaded, self._dropped = {}, False
         before, self._loaded = self._loaded, {}
         names: list[bytes] = []
         new = np.empty(0, dtype=WAITS)
@@ -289,6 +289,17 @@ class SpilledKeys:
         self._load(store, names)
         queue.first = queue.after(store, to)
         return None
+
+    def load_rest(self, store: StateStore) -> int | None:
+        """Load a portion of all there is, as the input ends; see :meth:`load_due`.
+
+        Nothing stays then, so what is loaded need not be remembered until the next commit.
+        """
+        before = self._loaded
+        self._loaded = dict(before)
+        bound = self.load_due(store, self.dues, END_OF_TIME)
+        self._loaded, self._dropped = before, True
+        return bound
 
     def load_holder(self, store: StateStore, low: int) -> None:
         """Load the part with the earliest hold, if it is before an instant."""
