@@ -8,7 +8,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, constructor, describe
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
@@ -296,6 +296,15 @@ class SeparateEstimates:
         return self._states[slot]
 
 
+@constructor(
+    key="by",
+    column="by",
+    partition_by="by",
+    partitions="expected",
+    idle="idle_after",
+    idleness="idle_after",
+    timeout="idle_after",
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class PerPartition:

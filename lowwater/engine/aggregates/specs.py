@@ -23,7 +23,7 @@ from lowwater.engine.aggregates._subtracting import (
     SignedTest,
     SignedVariance,
 )
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, describe, explained
 
 Make: TypeAlias = Callable[..., Aggregate]
 """Takes the Arrow type and the dtype of the values; and the dtype of ``by``, if there is one."""
@@ -78,6 +78,7 @@ class BuiltIn:
         return f"{self.name}({', '.join(parts)})"
 
 
+@explained(col="column", field="column")
 def count(column: str | None = None) -> BuiltIn:
     """Count elements, or the non-null values of a column; int64, 0 for no elements.
 
@@ -90,6 +91,7 @@ def count(column: str | None = None) -> BuiltIn:
     )  # fmt: skip
 
 
+@explained(col="column", field="column")
 def sum(column: str = VALUE) -> BuiltIn:
     """Sum numbers: exact int64 for ints and bools, float64 for floats; 0 for no values.
 
@@ -100,6 +102,7 @@ def sum(column: str = VALUE) -> BuiltIn:
     )
 
 
+@explained(col="column", field="column")
 def mean(column: str = VALUE) -> BuiltIn:
     """Average numbers; float64, null for no values."""
     return BuiltIn(
@@ -108,6 +111,7 @@ def mean(column: str = VALUE) -> BuiltIn:
     )  # fmt: skip
 
 
+@explained(col="column", field="column")
 def min(column: str = VALUE) -> BuiltIn:
     """Keep the smallest value of any ordered type; null for no values."""
     return BuiltIn(
@@ -116,6 +120,7 @@ def min(column: str = VALUE) -> BuiltIn:
     )  # fmt: skip
 
 
+@explained(col="column", field="column")
 def max(column: str = VALUE) -> BuiltIn:
     """Keep the largest value of any ordered type; null for no values."""
     return BuiltIn(
@@ -124,6 +129,7 @@ def max(column: str = VALUE) -> BuiltIn:
     )  # fmt: skip
 
 
+@explained(col="column", field="column")
 def var(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
     """Compute the variance of numbers; float64, null for ``ddof`` values or fewer.
 
@@ -134,11 +140,13 @@ def var(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
     return _spread("var", column, ddof, root=False)
 
 
+@explained(col="column", field="column")
 def std(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
     """Compute the standard deviation of numbers, the square root of :func:`var`."""
     return _spread("std", column, ddof, root=True)
 
 
+@explained(col="column", field="column", order_by="by", version="by")
 def first(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
     """Keep the value with the earliest event time (ties: first to arrive); null for no values.
 
@@ -151,6 +159,7 @@ def first(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
     return _endmost("first", column, by, last=False)
 
 
+@explained(col="column", field="column", order_by="by", version="by")
 def last(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
     """Keep the value with the latest event time (ties: last to arrive); null for no values.
 
@@ -167,6 +176,7 @@ def last(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
     return _endmost("last", column, by, last=True)
 
 
+@explained(col="column", field="column")
 def max_by(column: str, by: str) -> BuiltIn:
     """Keep the value of ``column`` in the record with the largest ``by``; null for no records.
 
@@ -187,6 +197,7 @@ def max_by(column: str, by: str) -> BuiltIn:
     return _endmost("max_by", column, _named(by, "by"), last=True, nulls=True)
 
 
+@explained(col="column", field="column")
 def min_by(column: str, by: str) -> BuiltIn:
     """Keep the value of ``column`` in the record with the smallest ``by``; null for no records.
 
@@ -200,31 +211,37 @@ def min_by(column: str, by: str) -> BuiltIn:
     return _endmost("min_by", column, _named(by, "by"), last=False, nulls=True)
 
 
+@explained(col="column", field="column")
 def any(column: str = VALUE) -> BuiltIn:
     """Return whether any value is true; false for no values."""
     return _test("any", column, every=False)
 
 
+@explained(col="column", field="column")
 def all(column: str = VALUE) -> BuiltIn:
     """Return whether every value is true; true for no values."""
     return _test("all", column, every=True)
 
 
+@explained(col="column", field="column")
 def collect(column: str = VALUE) -> BuiltIn:
     """Collect all values in a list, in order of arrival; state grows with every value."""
     return _kept("collect", column, "list", rejoins=collect)
 
 
+@explained(col="column", field="column")
 def collect_set(column: str = VALUE) -> BuiltIn:
     """Collect the distinct values in a list, in order of first arrival."""
     return _kept("collect_set", column, "set", rejoins=collect_set)
 
 
+@explained(col="column", field="column")
 def count_distinct(column: str = VALUE) -> BuiltIn:
     """Count distinct values exactly; int64, 0 for no values; state grows with distinct values."""
     return _kept("count_distinct", column, "count")
 
 
+@explained(col="column", field="column", combine_fn="combiner", function="combiner")
 def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -> BuiltIn:
     """Combine values with a user-defined ``combiner``; runs Python code per element.
 

@@ -1,4 +1,4 @@
-"""File primitives of the log: atomic replacement, fsync of folders, and locks."""
+"""File primitives of the log: atomic replacement, and locks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from lowwater.errors import StateError
+from lowwater.state.ownership import sync_directory
 
 
 def write_checked(path: Path, content: dict[str, Any]) -> None:
@@ -31,7 +32,7 @@ def write_checked(path: Path, content: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         passing.replace(path)
-        sync_folder(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise StateError(
             f"the file cannot be written: {error.strerror or error}",
@@ -65,17 +66,8 @@ def read_checked(path: Path) -> dict[str, Any] | None:
     )
 
 
-def sync_folder(folder: Path) -> None:
-    """Fsync a folder, which makes created and renamed entries durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @final
-class FileLock:
+class LogLock:
     """A lock between threads and processes; the OS releases it when the process ends.
 
     Args:

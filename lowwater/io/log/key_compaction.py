@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.errors import StateError
-from lowwater.io.log._files import FileLock
+from lowwater.io.log._files import LogLock
 from lowwater.io.log.frame_format import (
     LONGEST_SPAN,
     Damaged,
@@ -95,7 +95,7 @@ class PartitionCompactor:
         *,
         segment_bytes: int,
         now: int,
-        changing: FileLock,
+        changing: LogLock,
     ) -> None:
         self._layout = layout
         self._folder = layout.partition(number)

@@ -22,10 +22,11 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.errors import InvalidArgument, StateError, describe
-from lowwater.io.log._files import read_checked, sync_folder, write_checked
+from lowwater.io.log._files import read_checked, write_checked
 from lowwater.io.log.cursor import PartitionView
 from lowwater.io.log.values import Offsets, as_offsets
 from lowwater.io.paths import require_local
+from lowwater.state.ownership import sync_directory
 
 LAYOUT = 2
 """Of the folder; frames have a version of their own.
@@ -185,7 +186,7 @@ class Layout:
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(exist_ok=True)
-                sync_folder(self.path)
+                sync_directory(self.path)
         except OSError as error:
             raise StateError(
                 f"the folder of committed offsets cannot be made: {error.strerror or error}",

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import Clock, WallClock
 from lowwater.errors import DataError, InvalidArgument, StateError, describe
-from lowwater.io.log._files import FileLock
+from lowwater.io.log._files import LogLock
 from lowwater.io.log.conform import as_batch, difference, split_by_key
 from lowwater.io.log.key_compaction import PartitionCompactor, remove_unfinished
 from lowwater.io.log.last_records import LastRecords, require_columns
@@ -84,8 +84,8 @@ class Log:
         self._rolled = False
         self._broken: str | None = None
         self._writers: list[PartitionWriter] = []
-        self._lock: FileLock | None = None
-        self._changing: FileLock | None = None
+        self._lock: LogLock | None = None
+        self._changing: LogLock | None = None
         if partitions is not None:
             _count(partitions, "partitions", least=1, most=MOST_PARTITIONS)
         if read_only:
@@ -271,14 +271,14 @@ class Log:
         now = self._clock.now()
         path = self._layout.path
         done = Compacted(0, 0, 0, 0)
-        with closing(FileLock(path / "compaction.lock", "compacted")) as only:
+        with closing(LogLock(path / "compaction.lock", "compacted")) as only:
             if not only.take(wait=False):
                 raise StateError(
                     "the log is being compacted already",
                     where=str(path),
                     hint="Wait until that compaction has ended",
                 )
-            with closing(FileLock(path / "segments.lock", "compacted")) as changing:
+            with closing(LogLock(path / "segments.lock", "compacted")) as changing:
                 for number in numbers:
                     done += PartitionCompactor(
                         self._layout,
@@ -336,7 +336,7 @@ class Log:
                 where=str(path),
                 hint="See that the folder above it may be written to",
             ) from None
-        self._lock = FileLock(path / "lock", "opened for writing")
+        self._lock = LogLock(path / "lock", "opened for writing")
         if not self._lock.take(wait=False):
             self.close()
             raise StateError(
@@ -345,7 +345,7 @@ class Log:
                 hint="Close that one first, or open the log with read_only=True",
             )
         try:
-            self._changing = FileLock(path / "segments.lock", "opened for writing")
+            self._changing = LogLock(path / "segments.lock", "opened for writing")
             layout = Layout.find(path)
             if layout is None:
                 layout = Layout(path, partitions or 1)
@@ -410,7 +410,7 @@ class Log:
 def _clear_up(layout: Layout) -> None:
     """Remove what an unfinished compaction left, unless one is in progress."""
     path = layout.path
-    with closing(FileLock(path / "compaction.lock", "opened for writing")) as only:
+    with closing(LogLock(path / "compaction.lock", "opened for writing")) as only:
         if not only.take(wait=False):
             return
         try:

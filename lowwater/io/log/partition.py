@@ -11,7 +11,7 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.io.log._files import FileLock, sync_folder
+from lowwater.io.log._files import LogLock
 from lowwater.io.log.frame_format import (
     LONGEST_PAYLOAD,
     Kind,
@@ -22,6 +22,7 @@ from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.recovery import recover
 from lowwater.io.log.segment_files import remove_covered, segment_path, segments_in
 from lowwater.io.log.values import Recovered
+from lowwater.state.ownership import sync_directory
 from lowwater.time import START_OF_TIME
 
 _FRAME_ROWS = 1 << 16
@@ -59,7 +60,7 @@ class PartitionWriter:
         StateError: The folder cannot be written to.
     """
 
-    def __init__(self, number: int, folder: Path, segment_bytes: int, changing: FileLock) -> None:
+    def __init__(self, number: int, folder: Path, segment_bytes: int, changing: LogLock) -> None:
         self._descriptor = -1
         self.number = number
         self.next_offset = 0
@@ -75,7 +76,7 @@ class PartitionWriter:
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
-                sync_folder(folder.parent)
+                sync_directory(folder.parent)
             remove_covered(folder)
             if segments_in(folder):
                 self._resume()
@@ -125,7 +126,7 @@ class PartitionWriter:
                 for segment in reversed(segments_in(self._folder)):
                     if mark.base is None or segment.base > mark.base:
                         segment.path.unlink()
-                sync_folder(self._folder)
+                sync_directory(self._folder)
             if mark.base is not None:
                 if self._descriptor < 0:
                     self._open(mark.base, os.O_WRONLY)
@@ -150,7 +151,7 @@ class PartitionWriter:
             remove_covered(self._folder)  # or what a deleted segment covers would appear again
             removed = self._remove_first(size, since)
             if removed:
-                sync_folder(self._folder)
+                sync_directory(self._folder)
         except OSError as error:
             raise self._failed("made shorter", error) from None
         return removed
@@ -208,7 +209,7 @@ class PartitionWriter:
 
     def _create(self, base: int) -> None:
         self._open(base, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        sync_folder(self._folder)
+        sync_directory(self._folder)
 
     def _open(self, base: int, flags: int) -> None:
         path = segment_path(self._folder, base)

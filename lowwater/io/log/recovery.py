@@ -10,11 +10,11 @@ from typing import final
 
 import pyarrow as pa
 
-from lowwater.io.log._files import sync_folder
 from lowwater.io.log.frame_format import Damaged, Kind, decode_schema
 from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.segment_files import Frame, Gap, Segment, SegmentReader, schema_of
 from lowwater.io.log.values import Recovered
+from lowwater.state.ownership import sync_directory
 from lowwater.time import START_OF_TIME
 
 
@@ -119,5 +119,5 @@ def _keep(path: Path, position: int) -> str:
             copy.write(block)
         copy.flush()
         os.fsync(copy.fileno())
-    sync_folder(path.parent)
+    sync_directory(path.parent)
     return str(kept)

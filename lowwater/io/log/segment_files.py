@@ -19,7 +19,6 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.errors import DataError
-from lowwater.io.log._files import sync_folder
 from lowwater.io.log.frame_format import (
     ALIGNMENT,
     HEADER_BYTES,
@@ -30,6 +29,7 @@ from lowwater.io.log.frame_format import (
     decode_schema,
     is_sound,
 )
+from lowwater.state.ownership import sync_directory
 
 _NAME = re.compile(r"(\d{20})(?:-(\d{20})\.(\d{1,9}))?\.segment", re.ASCII)
 _FRAMES_WINDOW = 1 << 20
@@ -105,10 +105,10 @@ def remove_covered(folder: Path) -> None:
     """
     covered = _sorted_out(folder)[1]
     if covered:
-        sync_folder(folder)  # or a power cut could undo the rename and not the removal
+        sync_directory(folder)  # or a power cut could undo the rename and not the removal
         for segment in covered:
             segment.path.unlink()
-        sync_folder(folder)
+        sync_directory(folder)
 
 
 def _sorted_out(folder: Path) -> tuple[list[Segment], list[Segment]]:

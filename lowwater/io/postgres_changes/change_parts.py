@@ -9,9 +9,9 @@ from typing import final
 
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
-from lowwater.io.postgres_changes.pgoutput import BEGIN, MessageDecoder, begin_at
+from lowwater.io.postgres_changes.pgoutput import BEGIN, ChangeDecoder, begin_at
 from lowwater.io.postgres_changes.slot import SlotReader
-from lowwater.io.postgres_changes.transactions import ChangePart, Place, TransactionCutter
+from lowwater.io.postgres_changes.transactions import ChangePart, ChangePlace, TransactionCutter
 
 _REST_S, _MOST_REST_S = 0.05, 2.0
 """How long a source that has nothing new rests while others are read."""
@@ -37,11 +37,11 @@ class ChangeParts:
         self,
         reader: SlotReader,
         cutter: TransactionCutter,
-        decoder: MessageDecoder,
-        at: Place,
+        decoder: ChangeDecoder,
+        at: ChangePlace,
         size: int,
         until: int | None,
-        position: Callable[[Place, Place | None], Position],
+        position: Callable[[ChangePlace, ChangePlace | None], Position],
     ) -> None:
         self._reader, self._cutter, self._decoder = reader, cutter, decoder
         self._at, self._end, self._position = at, until, position
@@ -62,7 +62,7 @@ class ChangeParts:
             assert part.end == at
             decoder.records(part.content)
 
-    def fetch(self, until: Place | None, seconds: float | None) -> list[ChangePart]:
+    def fetch(self, until: ChangePlace | None, seconds: float | None) -> list[ChangePart]:
         if seconds is not None:
             time.sleep(seconds)
         if seconds is not None or self._blocks is not None:
@@ -78,11 +78,11 @@ class ChangeParts:
         self._at = self._cutter.skipped_to(self._reader.reached())
         return None if self._end is not None and self._seen >= self._end else self._patience
 
-    def batch(self, part: ChangePart, following: Place | None) -> tuple[Records, Position]:
+    def batch(self, part: ChangePart, following: ChangePlace | None) -> tuple[Records, Position]:
         records, self._at = self._decoder.records(part.content), part.end
         return records, self._position(self._at, following)
 
-    def pause(self, following: Place | None) -> tuple[Records, Position]:
+    def pause(self, following: ChangePlace | None) -> tuple[Records, Position]:
         return self._decoder.nothing, self._position(self._at, following)
 
     def _fetch(self) -> None:

@@ -102,7 +102,7 @@ class _Values:
 
 
 @final
-class MessageDecoder:
+class ChangeDecoder:
     """Turns messages into records.
 
     Args:

@@ -9,10 +9,10 @@ from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.io.foretold import Part
 from lowwater.io.postgres_changes.pgoutput import empty_batch
-from lowwater.io.postgres_changes.snapshot import Chunk, Key, TableSnapshot, snapshot_records
+from lowwater.io.postgres_changes.snapshot import Key, RowChunk, TableSnapshot, snapshot_records
 from lowwater.io.postgres_changes.table_definition import TableDefinition
 
-RowPart: TypeAlias = Part[Chunk | None, Key]
+RowPart: TypeAlias = Part[RowChunk | None, Key]
 """Some rows, ``None`` if they were deleted since an earlier run read them, and the last key."""
 
 

@@ -24,7 +24,7 @@ Key = tuple[str, ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class RowChunk:
     """Some rows of the table.
 
     Args:
@@ -66,7 +66,7 @@ class TableSnapshot:
             self.time, self.exact = self._connection.execute(_NOW).fetchone()
             undo.pop_all()
 
-    def chunk(self, after: Key | None, until: Key | None, most: int) -> Chunk | None:
+    def chunk(self, after: Key | None, until: Key | None, most: int) -> RowChunk | None:
         """Return the next rows; ``None`` if there are none.
 
         Args:
@@ -94,7 +94,7 @@ class TableSnapshot:
         ).combine_chunks()  # fmt: skip
         texts = [found.column(at).combine_chunks() for at in range(read)]
         last = tuple(found.column(read + at)[-1].as_py() for at in range(key))
-        return Chunk(texts, found.num_rows, last)
+        return RowChunk(texts, found.num_rows, last)
 
     def _statement(self, after: Key | None, until: Key | None, most: int) -> Any:
         sql = client().sql
@@ -129,7 +129,7 @@ class TableSnapshot:
         self._connection.close()
 
 
-def snapshot_records(table: TableDefinition, chunk: Chunk, lsn: int, time: int) -> Records:
+def snapshot_records(table: TableDefinition, chunk: RowChunk, lsn: int, time: int) -> Records:
     """Return rows as records.
 
     Args:

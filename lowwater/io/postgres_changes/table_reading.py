@@ -13,12 +13,12 @@ from lowwater.errors import DataError
 from lowwater.io.foretold import foretold_batches
 from lowwater.io.postgres_changes.change_parts import ChangeParts
 from lowwater.io.postgres_changes.client import LOG
-from lowwater.io.postgres_changes.pgoutput import MessageDecoder, lsn_text
+from lowwater.io.postgres_changes.pgoutput import ChangeDecoder, lsn_text
 from lowwater.io.postgres_changes.row_parts import RowParts
 from lowwater.io.postgres_changes.slot import Created, SlotReader, create, system_of
 from lowwater.io.postgres_changes.snapshot import Key, TableSnapshot
 from lowwater.io.postgres_changes.table_definition import TableDefinition
-from lowwater.io.postgres_changes.transactions import Place, TransactionCutter
+from lowwater.io.postgres_changes.transactions import ChangePlace, TransactionCutter
 
 Batches: TypeAlias = Iterator[tuple[Records, Position]]
 
@@ -53,8 +53,8 @@ class Reading:
 
     def __init__(self, asked: Asked, position: Position | None, size: int) -> None:
         self._asked, self._size, self._table = asked, size, asked.table
-        self._at = Place(0, 0)
-        self._next: Place | None = None
+        self._at = ChangePlace(0, 0)
+        self._next: ChangePlace | None = None
         self._rows: tuple[Key | None, Key | None] | None = (None, None) if asked.snapshot else None
         self._exact = self._time = 0
         self._snapshot: TableSnapshot | None = None
@@ -77,7 +77,7 @@ class Reading:
                 closing(SlotReader(asked.dsn, slot, asked.publication))
             )
             if position is None:
-                self._at = Place(self._reader.start, 0)
+                self._at = ChangePlace(self._reader.start, 0)
                 self._exact = self._at.lsn
             else:
                 self._resume(position)
@@ -97,9 +97,9 @@ class Reading:
             DataError: It is not one of this server, or the slot is beyond it.
         """
         self._at, self._exact, self._time = (
-            Place(*position["at"]), position["exact"], position["time"],
+            ChangePlace(*position["at"]), position["exact"], position["time"],
         )  # fmt: skip
-        self._next = None if position["next"] is None else Place(*position["next"])
+        self._next = None if position["next"] is None else ChangePlace(*position["next"])
         rows = position["rows"]
         self._rows = None
         if rows is not None:
@@ -127,7 +127,10 @@ class Reading:
         self._undo.close()
 
     def _position(
-        self, at: Place, following: Place | None, rows: tuple[Key | None, Key | None] | None
+        self,
+        at: ChangePlace,
+        following: ChangePlace | None,
+        rows: tuple[Key | None, Key | None] | None,
     ) -> Position:
         return {
             "at": list(at),
@@ -166,7 +169,7 @@ class Reading:
             end = self._reader.written() if self._asked.end == "latest" else self._asked.end
             until = max(int(end), self._exact, *([self._next.lsn] if self._next else []))
 
-        def position(at: Place, following: Place | None) -> Position:
+        def position(at: ChangePlace, following: ChangePlace | None) -> Position:
             return self._position(at, following, None)
 
         parts = ChangeParts(
@@ -175,7 +178,7 @@ class Reading:
                 self._table, self._size, self._at.lsn,
                 [*([self._at] if self._at.within else []), *([self._next] if self._next else [])],
             ),
-            MessageDecoder(self._table, keep_truncates=self._asked.keep_truncates),
+            ChangeDecoder(self._table, keep_truncates=self._asked.keep_truncates),
             self._at, self._size, until, position,
         )  # fmt: skip
         yield from foretold_batches(parts, self._next)

@@ -33,7 +33,7 @@ _ROWS = (INSERT, UPDATE, DELETE)
 _ENDS = (BEGIN, COMMIT)
 
 
-class Place(NamedTuple):
+class ChangePlace(NamedTuple):
     """A place between two changes.
 
     Args:
@@ -45,7 +45,7 @@ class Place(NamedTuple):
     within: int
 
 
-ChangePart: TypeAlias = Part[list[bytes], Place]
+ChangePart: TypeAlias = Part[list[bytes], ChangePlace]
 """The messages of a batch, and the place after them."""
 
 
@@ -65,13 +65,13 @@ class TransactionCutter:
     """
 
     def __init__(
-        self, table: TableDefinition, size: int, at: int, ends: Iterable[Place] = ()
+        self, table: TableDefinition, size: int, at: int, ends: Iterable[ChangePlace] = ()
     ) -> None:
         self._table = table
         self._size = size
         self._ends = deque(ends)
         self._relations: set[bytes] = set()
-        self.at = Place(at, 0)
+        self.at = ChangePlace(at, 0)
         self._messages: list[bytes] = []
         self._weights: list[int] = []
         self._kinds = b""
@@ -81,9 +81,9 @@ class TransactionCutter:
         """Whether the end of a part is still to come that an earlier run had fixed."""
         return bool(self._ends)
 
-    def skipped_to(self, lsn: int) -> Place:
+    def skipped_to(self, lsn: int) -> ChangePlace:
         """Note that no change comes before a position, and return the place there."""
-        self.at = Place(max(lsn, self.at.lsn), 0)
+        self.at = ChangePlace(max(lsn, self.at.lsn), 0)
         return self.at
 
     def feed(self, messages: Sequence[bytes]) -> None:
@@ -123,10 +123,10 @@ class TransactionCutter:
             if begin is not None:
                 messages.insert(0, begin)
             if self._kinds[stop - 1] == COMMIT:
-                self.at, begin = Place(commit_end(messages[-1]), 0), None
+                self.at, begin = ChangePlace(commit_end(messages[-1]), 0), None
             else:
                 rows = int(np.count_nonzero(weights[first:stop]))
-                self.at, begin = Place(self.at.lsn, self.at.within + rows), messages[0]
+                self.at, begin = ChangePlace(self.at.lsn, self.at.within + rows), messages[0]
             parts.append(Part(messages, self.at))
             first, done = stop, int(sums[stop - 1])
         self._messages = self._messages[first:]

@@ -20,7 +20,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.io import Log
-from lowwater.io.log._files import FileLock
+from lowwater.io.log._files import LogLock
 from lowwater.io.log.segment_files import segments_in
 from tests.examples import is_campaign
 from tests.unit.io.deliveries import Killed, Moments
@@ -177,8 +177,8 @@ def test_the_system_refuses(log_to_compact: Path, tmp_path: Path, name: str, num
 
 def test_one_compaction_at_a_time(log_to_compact: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from lowwater.io.log._files import FileLock\n"
-        "with FileLock(Path(sys.argv[1]) / 'compaction.lock', '').held():\n"
+        "import sys; from pathlib import Path; from lowwater.io.log._files import LogLock\n"
+        "with LogLock(Path(sys.argv[1]) / 'compaction.lock', '').held():\n"
         "    print('held', flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen(
@@ -247,7 +247,7 @@ def test_what_an_append_may_still_undo_is_not_compacted(tmp_path: Path) -> None:
     real = os.writev
 
     def writev(descriptor: int, parts: Any) -> int:
-        with closing(FileLock(tmp_path / "segments.lock", "")) as lock:
+        with closing(LogLock(tmp_path / "segments.lock", "")) as lock:
             taken.append(lock.take(wait=False))
         if len(taken) == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.errors import DataError
-from lowwater.io.postgres_changes.pgoutput import MessageDecoder
+from lowwater.io.postgres_changes.pgoutput import ChangeDecoder
 from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
 from lowwater.io.postgres_changes.text_values import arrow_type, from_text
 from tests.examples import examples
@@ -59,7 +59,7 @@ RECORDED = [
 
 def test_recorded_messages() -> None:
     messages = [bytes.fromhex(one) for one in RECORDED]
-    records = MessageDecoder(ITEMS, keep_truncates=True).records(messages).rows()
+    records = ChangeDecoder(ITEMS, keep_truncates=True).records(messages).rows()
 
     def row(*values: Any) -> dict[str, Any]:
         return dict(zip(("id", "name", "body"), values, strict=True))
@@ -77,7 +77,7 @@ def test_recorded_messages() -> None:
     assert [one["xid"] for one in records] == [0x2F3] * 4 + [0x2F5] * 2 + [0x2F6]
     assert str(records[0]["committed_at"]) == "2026-11-23 01:19:28.204534+00:00"
     with pytest.raises(DataError, match=r"public\.items was truncated at 0/171A0C8"):
-        MessageDecoder(ITEMS, keep_truncates=False).records(messages)
+        ChangeDecoder(ITEMS, keep_truncates=False).records(messages)
 
 
 values = st.none() | st.text(max_size=4).map(lambda text: text.replace("\0", ""))
@@ -137,7 +137,7 @@ def test_what_was_written_is_read(changes: list[tuple[str, Any, Any, bool]], spl
             case "layout":
                 at = 1 - at
                 messages.append(pgoutput.relation(5, "items", layouts[at]))
-    decoder = MessageDecoder(known, keep_truncates=True)
+    decoder = ChangeDecoder(known, keep_truncates=True)
     parts = [messages]
     if split and len(cuts) > 1:
         parts = [messages[: cuts[1]], messages[cuts[1] :]]
@@ -152,11 +152,11 @@ def test_a_value_that_is_left_out_is_an_error() -> None:
         pgoutput.update(5, [b"1", b"nut", UNKNOWN], None, b""),
     ]
     with pytest.raises(DataError) as raised:
-        MessageDecoder(ITEMS, keep_truncates=False).records(messages)
+        ChangeDecoder(ITEMS, keep_truncates=False).records(messages)
     assert "an update at 0/1000 does not say what the column 'body' holds" in str(raised.value)
     assert "ALTER TABLE public.items REPLICA IDENTITY FULL" in str(raised.value)
     read = table(("id", INT, pa.int32()), ("name", TEXT, pa.string()), any_columns=True)
-    assert len(MessageDecoder(read, keep_truncates=False).records(messages)) == 1
+    assert len(ChangeDecoder(read, keep_truncates=False).records(messages)) == 1
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_other_columns_are_an_error(columns: list[tuple[str, int]], told: str) -
         pgoutput.insert(5, [b"1"] * len(columns)),
     ]
     with pytest.raises(DataError, match=f"the columns of public.items have changed: {told}"):
-        MessageDecoder(ITEMS, keep_truncates=False).records(messages)
+        ChangeDecoder(ITEMS, keep_truncates=False).records(messages)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lowwater.errors import DataError
 from lowwater.io.postgres_changes.pgoutput import COMMIT
 from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
-from lowwater.io.postgres_changes.transactions import ChangePart, Place, TransactionCutter
+from lowwater.io.postgres_changes.transactions import ChangePart, ChangePlace, TransactionCutter
 from tests.examples import examples
 from tests.unit.io.postgres_changes import pgoutput
 
@@ -52,7 +52,7 @@ def changes_of(parts: list[ChangePart]) -> list[bytes]:
 
 
 def cut(
-    blocks: list[list[bytes]], size: int, at: int = START, ends: tuple[Place, ...] = ()
+    blocks: list[list[bytes]], size: int, at: int = START, ends: tuple[ChangePlace, ...] = ()
 ) -> list[ChangePart]:
     cutter = TransactionCutter(TABLE, size, at, ends)
     parts = []
@@ -72,21 +72,23 @@ def test_parts(data: st.DataObject, size: int) -> None:
     blocks = [flat[a:b] for a, b in zip([0, *places], [*places, len(flat)], strict=True)]
     parts = cut(blocks, size)
     assert changes_of(parts) == [one for one in flat if weight(one)]
-    place = Place(START, 0)
+    place = ChangePlace(START, 0)
     for part in parts:
         assert part.content[0][:1] == b"B"
         assert all(weight(one) or one[:1] in (b"B", b"C", b"R") for one in part.content)
         weights = [one for one in map(weight, part.content) if one]
         assert sum(weights) <= size or len(weights) == 1
         if part.content[-1][0] == COMMIT:
-            assert part.end == Place(int.from_bytes(part.content[-1][10:18]), 0)
+            assert part.end == ChangePlace(int.from_bytes(part.content[-1][10:18]), 0)
         else:  # only where a transaction alone is longer
             (one,) = [one for one in whole if one[0] == part.content[0]]
             assert sum(map(weight, one)) > size
-            assert part.end == Place(place.lsn, place.within + len(weights))
+            assert part.end == ChangePlace(place.lsn, place.within + len(weights))
         place = part.end
     # From any place on, a part that was fixed comes again, however the messages come.
-    for before, part in zip([Place(START, 0), *(one.end for one in parts)], parts, strict=False):
+    for before, part in zip(
+        [ChangePlace(START, 0), *(one.end for one in parts)], parts, strict=False
+    ):
         later = [one for one in whole if int.from_bytes(one[-1][10:18]) > before.lsn]
         again = [message for one in later for message in one]
         if before.lsn > START:
@@ -101,4 +103,4 @@ def test_parts(data: st.DataObject, size: int) -> None:
 def test_changes_that_are_gone() -> None:
     (first,) = messages_of([["c"]])
     with pytest.raises(DataError, match=r"the slot no longer has the changes up to 0/7B"):
-        cut([first], 5, START, (Place(0x7B, 0),))
+        cut([first], 5, START, (ChangePlace(0x7B, 0),))
