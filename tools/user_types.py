@@ -24,9 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 STRICT = ("README.md", "docs/tutorial.md", "docs/howto/", "examples/")
 FENCE = re.compile(r"^```(\w*)$")
-# These handle Arrow tables. pyarrow has no types, so pyright calls what comes from it unknown,
-# which strict mode reports; annotations of functions are still required.
-ARROW = ("join", "several-sources", "test-late-data", "work_queue", "your-own")
+# These handle Arrow tables, or fsspec. Neither has types, so pyright calls what comes from it
+# unknown, which strict mode reports; annotations of functions are still required.
+ARROW = ("join", "object-stores", "several-sources", "test-late-data", "work_queue", "your-own")
 UNKNOWN = ", reportMissingTypeStubs=false" + "".join(
     f", reportUnknown{what}Type=false" for what in ("Argument", "Lambda", "Member", "Variable")
 )

@@ -123,7 +123,11 @@ def filesystem_at(place: str, filesystem: Any = None) -> tuple[Any, str]:
 
 
 def _bounded(uri: str) -> str:
-    """Return a URI that lets no operation try again for more than a minute: Google's for 15."""
+    """Return a URI of which no operation is repeated for long: by default, Google's are for 15 min.
+
+    >>> _bounded("gs://bucket?anonymous=true"), _bounded("gs://b?retry_limit_seconds=5")
+    ('gs://bucket?anonymous=true&retry_limit_seconds=60', 'gs://b?retry_limit_seconds=5')
+    """
     if not uri.startswith(("gs://", "gcs://")) or "retry_limit_seconds=" in uri:
         return uri
     return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds=60"

@@ -239,7 +239,7 @@ def test_cells_are_kept_in_an_object_store(s3_server: S3Server) -> None:
     bucket, filesystem = s3_server.bucket(), s3_server.filesystem()
     place, run = place_at(s3_server.uri(f"{bucket}/state")), uuid4().hex
     with ExitStack() as stack:
-        for number in range(5):
+        for number in range(3):
             batch = batch_of(run, number)
             place.runs().register(batch)
             for part in range(place.partitions):
