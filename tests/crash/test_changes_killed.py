@@ -21,7 +21,7 @@ from tests.unit.io.postgresql import Server, mortal_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
 
-KILLS = int(os.environ.get("LOWWATER_KILLS", "4"))
+KILLS = int(os.environ.get("LOWWATER_KILLS", "6"))
 _SERVER_KILLS = max(1, KILLS // 5)
 _ROWS = 120  # of the snapshot: twelve bundles
 _DEATHS = 6  # of one view

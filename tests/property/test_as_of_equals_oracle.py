@@ -39,7 +39,7 @@ cases = as_of_cases(late_versions=["correct"]) | as_of_cases(late_versions=["ign
 
 
 @given(cases, st.integers(0, 3), st.frozensets(st.integers(0, 12)), st.booleans())
-@examples(7)
+@examples(7, is_core=True)
 def test_the_join_with_a_history_equals_the_oracle(
     case: AsOfCase, groups: int, restarts: frozenset[int], arrow: bool
 ) -> None:
@@ -47,7 +47,7 @@ def test_the_join_with_a_history_equals_the_oracle(
 
 
 @given(cases, st.integers(1, 3), st.frozensets(st.integers(0, 12)), st.booleans())
-@examples(7)
+@examples(7, is_core=True)
 def test_the_join_with_a_history_equals_the_oracle_whatever_leaves_memory(
     case: AsOfCase, groups: int, restarts: frozenset[int], arrow: bool
 ) -> None:

@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.property import strategies as own
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = examples(4.5)
+EXAMPLES = examples(4.5, is_core=True)
 
 
 def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: Any) -> None:

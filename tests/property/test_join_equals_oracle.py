@@ -25,7 +25,7 @@ def operator_of(case: JoinCase) -> JoinOperator:
 
 
 @given(join_cases(), st.integers(0, 3), st.frozensets(st.integers(0, 12)), st.booleans())
-@examples(7)
+@examples(7, is_core=True)
 def test_the_join_equals_the_oracle(
     case: JoinCase, groups: int, restarts: frozenset[int], arrow: bool
 ) -> None:
@@ -33,7 +33,7 @@ def test_the_join_equals_the_oracle(
 
 
 @given(join_cases(), st.integers(1, 3), st.frozensets(st.integers(0, 12)), st.booleans())
-@examples(7)
+@examples(7, is_core=True)
 def test_the_join_equals_the_oracle_whatever_leaves_memory(
     case: JoinCase, groups: int, restarts: frozenset[int], arrow: bool
 ) -> None:

@@ -25,7 +25,7 @@ from tests.property import strategies as own
 from tests.property.both_engines import BOTH, Run, by_oracle, plain, shown
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = examples(2.5)
+EXAMPLES = examples(2.5, is_core=True)
 both = pytest.mark.parametrize("run", BOTH)
 oracle_alone = pytest.mark.parametrize("run", [by_oracle])
 

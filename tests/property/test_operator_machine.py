@@ -49,6 +49,7 @@ from lowwater.state.table import Index
 from lowwater.testing import oracle
 from lowwater.testing._arrivals import ScenarioElement
 from lowwater.time import END_OF_TIME, Instant
+from tests.examples import examples
 from tests.property import strategies as own
 
 SECOND = own.SECOND
@@ -196,7 +197,9 @@ def late(batch: LateBatch | None) -> Iterator[tuple[Any, str]]:
 
 
 def test_any_order_of_steps() -> None:
-    run_state_machine_as_test(OperatorMachine, settings=settings(stateful_step_count=25))
+    run_state_machine_as_test(
+        OperatorMachine, settings=settings(examples(1, is_core=True), stateful_step_count=25)
+    )
 
 
 # -- planted bugs: each is found by a structure's own check ------------------------------------

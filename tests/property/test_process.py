@@ -19,7 +19,7 @@ from lowwater.time import END_OF_TIME
 from tests.examples import examples
 from tests.property import process_model as model
 
-EXAMPLES = examples(5)
+EXAMPLES = examples(5, is_core=True)
 WINDOWS = Windowing(
     windows=lw.FixedWindows(f"{model.SIZE}us"),
     allowed_lateness=model.LATENESS,

@@ -24,7 +24,7 @@ from tests.property.process_model import late_of
 
 @pytest.mark.parametrize("order", ["arrival", "event_time"])
 @pytest.mark.parametrize("windowed", [False, True])
-@examples(4)
+@examples(4, is_core=True)
 @given(acts=model.ACTS, survives=st.lists(st.booleans(), min_size=1, max_size=5))
 def test_as_the_model_says(
     windowed: bool, order: Order, acts: list[model.Act], survives: list[bool]

@@ -16,7 +16,7 @@ from tests.property import retracted_elements as own
 from tests.property import strategies
 from tests.property.stored_operator import FATES, stored
 
-EXAMPLES = examples(3)
+EXAMPLES = examples(3, is_core=True)
 
 
 def check(case: own.Case, aggregates: Any, plain: Any) -> None:
@@ -72,7 +72,7 @@ def test_aggregates_that_subtract(case: own.Case) -> None:
 
 @pytest.mark.parametrize("spills", [False, True])
 @given(own.cases(), FATES)
-@EXAMPLES
+@examples(3)
 def test_saving_and_restoring_changes_nothing(
     spills: bool, case: own.Case, fates: list[str | None]
 ) -> None:
