@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from lowwater.errors import InvalidArgument
+from lowwater.state.filesystems import split_uri
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+://")  # a drive of Windows has one letter
 _HINT = 'Use, say, "s3://bucket/folder"'
-_SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+_SAME = {"gcs": "gs"}
 
 
 def is_remote(path: str) -> bool:
@@ -46,26 +47,24 @@ class RemotePlace:
             InvalidArgument: The URI holds a password, is a chain, names no place, or is none.
 
         >>> RemotePlace.of("s3a://bucket/out/?region=eu-west-1").name
-        's3a://bucket/out'
+        's3://bucket/out'
         >>> RemotePlace.of("s3://bucket/out/x").at.is_relative_to(RemotePlace.of("s3://bucket").at)
         True
         """
         if "::" in uri:
             raise InvalidArgument(f"{uri!r} is a chain of filesystems", hint=_HINT)
-        try:
-            parts = urlsplit(uri)
-        except ValueError as error:
-            raise InvalidArgument(f"{uri!r} is no URI: {error}", hint=_HINT) from error
-        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-        if parts.password is not None:
+        parts = split_uri(uri)
+        connection, _, options = parts.connection.partition("?")
+        if ":" in connection.partition("://")[2].rpartition("@")[0]:
             raise InvalidArgument(
-                f"the URI of {shown!r} holds a password, which would be stored and printed",
+                f"the URI of {parts.name!r} holds a password, which would be stored and printed",
                 hint="Leave it out and use the store's own settings, such as the environment "
                 "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             )
-        if not is_remote(uri) or not (parts.netloc or parts.path.strip("/")):
+        if not is_remote(uri) or not (parts.authority or parts.path.strip("/")):
             raise InvalidArgument(f"{uri!r} names no place in a store", hint=_HINT)
         # The same bucket of another server is another place.
-        server = parse_qs(parts.query).get("endpoint_override", [""])[-1]
-        scheme = f"{_SAME.get(parts.scheme, parts.scheme)}:{server}"
-        return cls(shown, PurePosixPath(scheme, parts.netloc, *parts.path.split("/")))
+        server = parse_qs(options).get("endpoint_override", [""])[-1]
+        scheme = connection.partition(":")[0]
+        at = PurePosixPath(f"{_SAME.get(scheme, scheme)}:{server}", parts.authority)
+        return cls(parts.name.rstrip("/"), at.joinpath(*parts.path.split("/")))

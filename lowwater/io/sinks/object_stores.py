@@ -21,7 +21,7 @@ from lowwater.errors import DataError, InvalidArgument, LowwaterError
 from lowwater.io.sinks.folder_files import Entry
 from lowwater.io.sinks.folder_names import STAGING
 from lowwater.io.uris import RemotePlace
-from lowwater.state.filesystems import filesystem_at
+from lowwater.state.filesystems import filesystem_at, split_uri
 
 _ATTEMPTS, _CONNECT_S, _SILENT_S = 4, 3, 5
 _SMALL = 4 << 20  # bytes; Arrow puts up to 5 MB in one request
@@ -77,14 +77,17 @@ def store_at(uri: str) -> tuple[ObjectStore, str]:
     place = RemotePlace.of(uri).name
     if uri.lower().startswith(_HADOOP):
         raise _not_whole(place, "hdfs")
+    parts = split_uri(uri)
     try:
         with _told(place):
-            filesystem, path = filesystem_at(uri)
+            if parts.authority:  # nothing in the path of an object is decoded
+                filesystem, base = filesystem_at(parts.connection)
+                path = f"{base.rstrip('/')}/{parts.path.strip('/')}".rstrip("/")
+            else:
+                filesystem, path = filesystem_at(uri)
     except InvalidArgument as error:
         raise InvalidArgument(
-            f"{place!r} is in a store that neither Arrow nor fsspec can open here: "
-            f"{error.__cause__}",
-            hint="Correct the URI, or install the package that fsspec needs for it",
+            error.what, hint="Correct the URI, or install the package that fsspec needs for it"
         ) from error
     path = path.rstrip("/")
     if isinstance(filesystem, PyFileSystem) and isinstance(filesystem.handler, FSSpecHandler):
