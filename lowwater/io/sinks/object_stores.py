@@ -87,7 +87,8 @@ def store_at(uri: str) -> tuple[ObjectStore, str]:
                 filesystem, path = filesystem_at(uri)
     except InvalidArgument as error:
         raise InvalidArgument(
-            error.what, hint="Correct the URI, or install the package that fsspec needs for it"
+            f"{place!r} cannot be opened: {error.what}",
+            hint="Correct the URI, or install the package that fsspec needs for it",
         ) from error
     path = path.rstrip("/")
     if isinstance(filesystem, PyFileSystem) and isinstance(filesystem.handler, FSSpecHandler):
