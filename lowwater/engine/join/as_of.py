@@ -10,6 +10,7 @@ import numpy as np
 from lowwater.engine.join.joining import LEFT, AsOf, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
+from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.two_sided import TwoSided, before
 from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.records.columns import Column
@@ -110,8 +111,8 @@ class AsOfOperator(TwoSided):
         gone = saturating_add_array(times, saturating_add(self.as_of.keep_us, 1))
         if side == LEFT:
             waiting = table["met"][rows] == _WAITS
-            joins = saturating_add_array(times, 1)  # at the end, in the order of both watermarks
-            return np.where(waiting, joins, gone), np.where(waiting, joins, never), never
+            joins = np.where(waiting, saturating_add_array(times, 1), never)
+            return np.where(waiting, never, gone), joins, never
         # The first version of a key only goes when the next one is as old.
         order = np.lexsort((table["born"][rows], times, table["key"][rows]))
         gone[order[run_starts(table["key"][rows][order])]] = END_OF_TIME
@@ -121,9 +122,8 @@ class AsOfOperator(TwoSided):
         if side == LEFT:
             self._releases.push(self.sides[side].table["start"][rows], rows)
 
-    @property
-    def _emits_at_end(self) -> bool:
-        return True
+    def _load_last(self, store: StateStore, spilled: SpilledKeys) -> int | None:
+        return spilled.load_last(store, spilled.right_dues, 0)
 
     def _facts(self) -> dict[str, int]:
         return {**super()._facts(), VERSIONS_WATERMARK: self.versions_watermark}

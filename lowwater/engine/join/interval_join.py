@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
+from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.two_sided import TwoSided, before
 from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.records.steps import (
@@ -136,11 +137,13 @@ class JoinOperator(TwoSided):
     def _lowest_hold(self) -> int:
         return self._held()[0]
 
-    @property
-    def _emits_at_end(self) -> bool:
+    def _load_last(self, store: StateStore, spilled: SpilledKeys) -> int | None:
         joining = self.joining
-        alone = joining.is_alone(LEFT) or joining.is_alone(RIGHT)
-        return alone and joining.unmatched != "early"
+        alone = [self._gone_after(side) for side in (LEFT, RIGHT) if joining.is_alone(side)]
+        if not alone or joining.unmatched == "early":
+            return super()._load_last(store, spilled)
+        # What may come out holds the watermark. It comes out when it has been here for so long.
+        return spilled.load_last(store, spilled.holds, min(alone))
 
     def _gone_after(self, side: Side) -> int:
         """How long after its time a row is gone, in microseconds of the watermark."""

@@ -210,10 +210,7 @@ class KeyedOperator(ABC):
         if not spilled:
             return None
         if to == END_OF_TIME:
-            if not self._emits_at_end:
-                spilled.drop()
-                return None
-            bound = spilled.load_rest(store)
+            bound = self._load_last(store, spilled)
             return None if bound is None else SidesAdvance(bound, bound)
         bound = spilled.load_due(store, spilled.right_dues, right)
         if bound is not None:
@@ -235,15 +232,18 @@ class KeyedOperator(ABC):
         """What is in the store alone, if there is any."""
         return None if self._stored is None or not self._stored.spilled else self._stored.spilled
 
-    @property
-    @abstractmethod
-    def _emits_at_end(self) -> bool:
-        """Whether rows may come out as the input ends."""
+    def _load_last(self, store: StateStore, spilled: SpilledKeys) -> int | None:
+        """Load a portion of what comes out as the input ends; have all else deleted.
+
+        Returns:
+            The watermark until which all that comes out has been loaded; ``None`` if that is all.
+        """
+        spilled.drop()
+        return None
 
     def _keep(self, place: StoredPlace, dues: Sequence[int | None], memory: int | None) -> None:
         names = frozenset(self._facts())
-        ends = self._emits_at_end
-        self._stored = StoredSides(self, dues, place, names, ends=ends, memory=memory)
+        self._stored = StoredSides(self, dues, place, names, memory)
 
     def _restored(self, store: StateStore) -> dict[str, int] | None:
         """Load the records; return what was stored beside them, ``None`` if nothing was.

@@ -39,7 +39,6 @@ class StoredSides:
             ``None``: not by time.
         place: Where they are stored.
         names: What is stored beside them, by name.
-        ends: Whether what waits for the end of the input does something then.
         memory: How many bytes records and keys may take in memory, about: what is more stays in the
             store alone until it is wanted. ``None``: any number.
     """
@@ -50,8 +49,6 @@ class StoredSides:
         dues: Sequence[int | None],
         place: StoredPlace,
         names: frozenset[str],
-        *,
-        ends: bool,
         memory: int | None,
     ) -> None:
         self._sides = operator.sides
@@ -61,7 +58,7 @@ class StoredSides:
         self._rows = [self._stored_rows(number, due) for number, due in enumerate(dues)]
         codecs = [rows.codec for rows in self._rows]
         tables = (SPILLED, DUES, RIGHT_DUES, HOLDS)
-        self.spilled = SpilledKeys(operator, codecs, self.keys, place, tables, ends=ends)
+        self.spilled = SpilledKeys(operator, codecs, self.keys, place, tables)
         self._memory = memory
         self._spared = 0.0
         # By key id: the number of the commit that its last touch came after.

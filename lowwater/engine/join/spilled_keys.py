@@ -41,7 +41,7 @@ from lowwater.state.hashed_places import (
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts, PackedRows, RowCodec
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, Int64Array, saturating_add
 
 AT_ONCE = 1 << 15
 """Parts due at one watermark come back in portions of about so many."""
@@ -78,7 +78,6 @@ class SpilledKeys:
         keys: The stored keys of those that are in memory.
         place: Where they are stored.
         tables: Tags of parts, dues, dues at the right side, and holds.
-        ends: Whether what waits for the end of the input does something then.
     """
 
     def __init__(
@@ -88,15 +87,12 @@ class SpilledKeys:
         keys: StoredKeys,
         place: StoredPlace,
         tables: tuple[int, int, int, int],
-        *,
-        ends: bool,
     ) -> None:
         self._operator = operator
         self._codecs = codecs
         self._keys = keys
         self._places = Places(place, tables[0])
-        self.dues = Queue(place, tables[1], ends=ends)
-        self.right_dues, self.holds = Queue(place, tables[2]), Queue(place, tables[3])
+        self.dues, self.right_dues, self.holds = (Queue(place, table) for table in tables[1:])
         self._queues = {"due": self.dues, "right": self.right_dues, "hold": self.holds}
         self._count = 0
         self.rows = [0] * len(codecs)
@@ -170,7 +166,7 @@ class SpilledKeys:
             self._places.clear(batch)
             for queue in self._queues.values():
                 queue.clear(batch)
-            self._loaded, self._dropped = {}, False
+            self._dropped = False
         before, self._loaded = self._loaded, {}
         names: list[bytes] = []
         new = np.empty(0, dtype=WAITS)
@@ -290,15 +286,28 @@ class SpilledKeys:
         queue.first = queue.after(store, to)
         return None
 
-    def load_rest(self, store: StateStore) -> int | None:
-        """Load a portion of all there is, as the input ends; see :meth:`load_due`.
+    def load_last(self, store: StateStore, queue: Queue, after: int) -> int | None:
+        """Load a portion of what comes out as the input ends; have all else deleted.
 
         Nothing stays then, so what is loaded need not be remembered until the next commit.
+
+        Args:
+            store: The store.
+            queue: What comes out.
+            after: How much later than its instant in the queue, in microseconds.
+
+        Returns:
+            The watermark until which all that comes out has been loaded; ``None`` if that is all.
         """
         before = self._loaded
-        self._loaded = dict(before)
-        bound = self.load_due(store, self.dues, END_OF_TIME)
-        self._loaded, self._dropped = before, True
+        bound: int | None = END_OF_TIME
+        while bound == END_OF_TIME:  # beyond the last instant there are no portions
+            self._loaded = dict(before)
+            last = self.load_due(store, queue, END_OF_TIME)
+            bound = None if last is None else saturating_add(last, after)
+        self._loaded = before
+        if bound is None:
+            self.drop()
         return bound
 
     def load_holder(self, store: StateStore, low: int) -> None:

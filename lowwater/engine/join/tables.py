@@ -119,10 +119,6 @@ class UpsertOperator(KeyedOperator):
     def readmitted(self, side: int, rows: Int64Array) -> None:
         self._enqueue(rows, self._rows.table["deleted"][rows])
 
-    @property
-    def _emits_at_end(self) -> bool:
-        return False
-
     def _enqueue(self, rows: Int64Array, deleted: NDArray[np.bool_]) -> None:
         times = self._rows.table["start"][rows]
         self._deleted.push(times[deleted], rows[deleted])
@@ -274,10 +270,6 @@ class GroupOperator(KeyedOperator):
 
     def readmitted(self, side: int, rows: Int64Array) -> None:
         """Groups wait for nothing."""
-
-    @property
-    def _emits_at_end(self) -> bool:
-        return False
 
     def _facts(self) -> dict[str, int]:
         return {**super()._facts(), "arrivals": self._arrivals}
