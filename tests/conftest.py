@@ -52,8 +52,13 @@ TOGETHER = {
     "tests/crash/": "servers",
     "tests/unit/io/test_postgres.py": "servers",
 }
-# These share nothing and are long, so that one worker must not have them all.
-APART = ("tests/docs/test_notebooks.py",)
+# These share nothing and are long, so that one worker must not have them all; nor those that use
+# no session of Spark's while the tests that do are what takes longest.
+APART = (
+    "tests/docs/test_notebooks.py",
+    "tests/spark/test_examples.py::test_the_demo",
+    "tests/spark/test_scenarios_directly.py",
+)
 
 # Here many tests have one invalid record among a few, which is more than 1 %, and many compare
 # every pane in a file, or follow sources that wait for one another. Elsewhere these are errors.
@@ -92,7 +97,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            alone = nodeid if nodeid.startswith(APART) else nodeid.partition("::")[0]
+            if nodeid.startswith(APART):
+                return nodeid
+            alone = nodeid.partition("::")[0]
             return next((TOGETHER[place] for place in TOGETHER if nodeid.startswith(place)), alone)
 
     config.option.loadscopereorder = False  # in the order of collection

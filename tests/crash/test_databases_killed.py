@@ -13,7 +13,7 @@ from tests.crash.events import some_events
 from tests.crash.launcher import Launcher
 from tests.unit.io.postgresql import mortal_server
 
-KILLS = int(os.environ.get("LOWWATER_KILLS", "4"))
+KILLS = int(os.environ.get("LOWWATER_KILLS", "6"))
 _FILES, _ROWS = 3, 300
 
 pytestmark = pytest.mark.slow
