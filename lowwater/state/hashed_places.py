@@ -165,8 +165,8 @@ class Queue:
                     batch.delete_range(prefix, prefix + bound)
         batch.delete(self._keys(gone))
         batch.put(self._keys(fresh), [b""] * len(fresh))
-        if fresh:
-            self.first = min(self.first, decode_instant(fresh[0]))
+        if new:  # those too that stay as they are: what they are of has left memory again
+            self.first = min(self.first, decode_instant(min(new)))
 
     def clear(self, batch: Batch) -> None:
         """Delete all entries."""
