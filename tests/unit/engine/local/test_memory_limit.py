@@ -442,3 +442,18 @@ def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) ->
         metrics = pipeline.write_to(Callback(str)).run(bundle_size=1000, **options)
     plain = pipeline.collect(**QUIET)
     assert metrics.panes == plain.metrics.panes
+
+
+def test_what_was_in_memory_while_a_portion_was_loaded_is_due_in_the_next_one() -> None:
+    """Its entry in the queue is before where the next portion begins, and stays as it was."""
+    driven = Driven(Windowing(windows=lw.Sessions("10s")), memory=0)
+    driven.take([1, 2, 3], [0, 1, 2])
+    driven.save()
+    driven.take([2], [1])  # loaded, due when it was
+    found = []
+    with mock.patch.object(_cold, "AT_ONCE", 1):
+        while (bound := driven.operator.load_due(driven.store, 15 * SECOND)) is not None:
+            found += driven.operator.step(WatermarkAdvance(15 * SECOND, due=bound)).panes or []
+            driven.save()
+    found += driven.operator.step(WatermarkAdvance(15 * SECOND)).panes or []
+    assert [pane.key for pane in found] == [1, 2, 3]
