@@ -24,8 +24,12 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 import lowwater as lw
+from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.pieces import place_names
 from lowwater.errors import DataError, InvalidArgument, StateError
+from lowwater.io.input_files import input_files
+from lowwater.io.jsonl import JsonLinesSource
+from lowwater.io.parquet import ParquetSource
 from lowwater.io.sinks import (
     Compaction,
     JsonLinesFile,
@@ -578,6 +582,49 @@ def test_what_is_written_is_not_read() -> None:
             check_inputs([[sink]], [_Reads((path,))])  # type: ignore[list-item]  # its paths do
     others = ("s3://bucket/in", "s3://bucket/out?endpoint_override=b:1", "out", "/out")
     check_inputs([[sink]], [_Reads(others)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("folder", [ParquetFolder, JsonLinesFolder])
+@pytest.mark.parametrize(
+    ("reads", "writes", "refused"),
+    [
+        ("memory://shop/in", "memory://shop/in/out", True),
+        ("memory:///shop/in/", "memory://shop/in/out/", True),
+        ("memory://", "memory://shop/out", True),
+        ("memory://shop/in/**", "memory://shop/in/out", True),
+        ("memory://shop/*/*", "memory://shop/in", True),
+        ("memory://shop/*/a*", "memory://shop/in", False),
+        ("memory://shop/in", "memory://shop/in2", False),
+        ("memory://shop/in", "memory://shop/in/_out", False),
+        ("s3a://bucket/in?region=eu-west-1", "s3://bucket/in/out", True),
+        ("s3://bucket/in?region=eu-west-1", "s3a://bucket/in/out?endpoint_override=a:1", True),
+        ("s3://bucket/in?region=eu-west-1", "gs://bucket/in/out", False),
+        ("gcs://anonymous@bucket/in", "gs://bucket/in/out", True),
+    ],
+)
+def test_what_would_be_read_is_not_written(
+    reads: str, writes: str, refused: bool, folder: Folder
+) -> None:
+    """As for local folders, however the store is called: what is written would be read."""
+    files = input_files(reads)
+    source: Source = ParquetSource(files.paths, stores=files.stores)
+    if folder is JsonLinesFolder:
+        source = JsonLinesSource(files.paths, "t", stores=files.stores)
+    if not refused:
+        check_inputs([[folder(writes)]], [source])
+        return
+    with pytest.raises(InvalidArgument, match=r"(lies where the run reads|lies in the output)"):
+        check_inputs([[folder(writes)]], [source])
+
+
+def test_a_server_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (
+        ParquetFolder(f"s3://bucket/out{server}") for server in ("", "?endpoint_override=a%3A1")
+    )
+    check_conflicts([[one], [other]])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://a:1/")
+    with pytest.raises(InvalidArgument, match="two outputs write to"):
+        check_conflicts([[one], [other]])
 
 
 def test_what_a_state_directory_knows_a_store_by() -> None:
