@@ -41,6 +41,7 @@ from lowwater.io.sinks import (
 from lowwater.io.sinks.object_stores import ObjectStore, store_at
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs
 from lowwater.pipeline.outputs import _dead_letters_in
+from lowwater.pipeline.relocation import relocate_state
 from tests.examples import is_campaign
 from tests.paths import ROOT
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
@@ -660,3 +661,33 @@ def test_a_run_that_is_stopped_and_resumed(compact: Compaction | None, tmp_path:
     fsspec.filesystem("memory").rm(f"/{store.place}/out", recursive=True)
     with pytest.raises(StateError, match=r"has delivered to .* which no longer holds it"):
         made.write_jsonl(store.uri("out"), compact=compact).run(state=tmp_path / "state", **options)
+
+
+def test_outputs_that_were_moved_within_stores(tmp_path: Path) -> None:
+    """The state is told where they are; to a local folder, or from one, they cannot move."""
+    old, new = Memory(), Memory()
+    write_files(tmp_path / "in")
+    made, state = pipeline(tmp_path / "in"), tmp_path / "state"
+    options: Any = {"bundle_size": 25, "commit_every": "bundle", "progress": False}
+    with stopping("before forgetting", 4), pytest.raises(Stopped):
+        lw.run(
+            made.write_jsonl(old.uri("out")),
+            made.write_jsonl(tmp_path / "b"),
+            state=state,
+            **options,
+        )
+    for before, after in ((old.uri("out"), tmp_path / "b"), (tmp_path / "b", old.uri("out"))):
+        with pytest.raises(InvalidArgument, match=r"cannot move to .*: one is on this machine"):
+            relocate_state(state, before, after)
+    memory = fsspec.filesystem("memory")
+    memory.mv(f"/{old.place}/out", f"/{new.place}/out", recursive=True)
+    with pytest.raises(InvalidArgument, match="there is nothing at"):
+        relocate_state(state, old.uri("out"), old.uri("elsewhere"))
+    assert relocate_state(state, old.uri(""), new.uri("")) == {
+        f"JsonLinesFolder {old.uri('out')}": f"JsonLinesFolder {new.uri('out')}"
+    }
+    lw.run(
+        made.write_jsonl(new.uri("out")), made.write_jsonl(tmp_path / "b"), state=state, **options
+    )
+    assert rows_of(visible(new, "out"))["part"] == rows_of(files_in(tmp_path / "b"))["part"]
+    assert not old.objects("out")
