@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol, final
 
@@ -85,6 +85,7 @@ def replay(
     """
     contents = FileContents(files.stores, checksums=watched)
     done = GrowingMap()
+    listed: list[InputFile] | None = None
     if position is not None:
         types = _checked(position)
         reader.types.clear()
@@ -92,7 +93,9 @@ def replay(
         done = GrowingMap(position["done"])
         if isinstance(position["done"], GrowingMap):
             done = position["done"]
-        now = _checked_again(done, files, suffixes, contents)
+        if any(map(is_remote, done)):  # in one listing: to ask for each would take long
+            listed = files.find(suffixes, maybe_none=True)
+        now = _checked_again(done, listed or (), contents)
         if any(one not in (None, done[name]) for name, one in now.items()):  # other stamps
             done = GrowingMap((name, now.get(name) or done[name]) for name in done)
         if name := position["file"]:
@@ -102,7 +105,8 @@ def replay(
             position = {**position, "content": content}
             yield from _batches(files, reader, position, contents, watched=watched)
             done = done.extended(name, content)
-    looks = _Looks(files, suffixes, reader, follow, contents)
+    # Following, a look comes after the question whether to stop; what is not followed has one look.
+    looks = _Looks(files, suffixes, reader, follow, contents, None if follow else listed)
     idle = 0
     while True:
         # Asked before the look: what was there when it said so is read.
@@ -136,6 +140,7 @@ class _Looks:
         reader: What knows whether a file is whole.
         follow: ``None``: there is but one look, and all files are whole.
         contents: What knows whether a file is the one that was read.
+        listed: The files that the first look finds; ``None``: it lists them.
     """
 
     def __init__(
@@ -145,6 +150,7 @@ class _Looks:
         reader: FileReader,
         follow: Follow | None,
         contents: FileContents,
+        listed: list[InputFile] | None = None,
     ) -> None:
         self.unfinished: dict[str, int] = {}
         self._files = files
@@ -155,6 +161,7 @@ class _Looks:
         self._real = RealPaths()
         self._read: set[str] = set()
         self._known = 0
+        self._listed = listed
 
     def fresh(self, done: GrowingMap) -> list[str]:
         """Return the files that are not ``done``; those that are must not have changed.
@@ -165,7 +172,10 @@ class _Looks:
         self._known = len(done)
         fresh: list[str] = []
         unfinished, self.unfinished = self.unfinished, {}
-        for file in self._files.find(self._suffixes, maybe_none=self._follows):
+        found, self._listed = self._listed, None
+        if found is None:
+            found = self._files.find(self._suffixes, maybe_none=self._follows)
+        for file in found:
             name = file.name
             if name in done:
                 self._contents.check(name, done[name], _WHOLE, _listed(file))
@@ -197,19 +207,16 @@ def _listed(file: InputFile) -> Stat | None:
 
 
 def _checked_again(
-    done: GrowingMap, files: InputFiles, suffixes: tuple[str, ...], contents: FileContents
+    done: GrowingMap, listed: Iterable[InputFile], contents: FileContents
 ) -> dict[str, Content | None]:
     """Check the files that were read whole; return their contents, ``None`` for those gone.
 
-    Objects are looked up in one listing, as to ask for each would take long.
+    Args:
+        done: The files, with what they contained.
+        listed: Those that are there; objects among ``done`` that are not are gone.
+        contents: What knows whether a file is the one that was read.
     """
-    objects: dict[str, Stat | None] = {}
-    if any(map(is_remote, done)):
-        objects = {
-            file.name: file.listed
-            for file in files.find(suffixes, maybe_none=True)
-            if isinstance(file, RemoteFile)
-        }
+    objects = {file.name: file.listed for file in listed if isinstance(file, RemoteFile)}
     return {
         name: contents.check(name, content, _WHOLE, objects.get(name))
         for name, content in done.items()

@@ -35,6 +35,7 @@ from lowwater.state.filesystems import filesystem_at, filesystem_of, split_uri
 
 _COMMON = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "memory"}
 _SCHEMES_OF_BUCKETS = {"s3": "s3", "gcs": "gs", "gs": "gs", "abfs": "abfs"}
+_SAME = {"gcs": "gs", "abfss": "abfs"}
 
 
 @final
@@ -83,7 +84,8 @@ class InputFiles:
             path: A path of this machine, or the name of an object.
         """
         if isinstance(path, str) and is_remote(path):
-            return any(_matches(text, path, suffixes) for text in self.paths if is_remote(text))
+            name, texts = _comparable(path), map(_comparable, filter(is_remote, self.paths))
+            return any(_matches(text, name, suffixes) for text in texts)
         local = tuple(text for text in self.paths if not is_remote(text))
         return would_match(local, suffixes, Path(path))
 
@@ -211,6 +213,12 @@ def _is_in_folder(path: str, folder: str, suffixes: tuple[str, ...]) -> bool:
     below = path[len(folder) + 1 :] if folder else path
     hidden = any(part.startswith(("_", ".")) for part in below.split("/"))
     return path.endswith(suffixes) and not hidden
+
+
+def _comparable(name: str) -> str:
+    """Return the name of an object in one form, whichever of several its store accepts."""
+    scheme, _, rest = name.partition("://")
+    return f"{_SAME.get(scheme, scheme)}:/{rest.strip('/')}".rstrip("/")
 
 
 def _matches(text: str, name: str, suffixes: tuple[str, ...]) -> bool:

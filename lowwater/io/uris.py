@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -14,6 +15,7 @@ from lowwater.state.filesystems import split_uri
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+://")  # a drive of Windows has one letter
 _HINT = 'Use, say, "s3://bucket/folder"'
 _SAME = {"gcs": "gs"}
+_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 def is_remote(path: str) -> bool:
@@ -64,7 +66,10 @@ class RemotePlace:
         if not is_remote(uri) or not (parts.authority or parts.path.strip("/")):
             raise InvalidArgument(f"{uri!r} names no place in a store", hint=_HINT)
         # The same bucket of another server is another place.
-        server = parse_qs(options).get("endpoint_override", [""])[-1]
         scheme = connection.partition(":")[0]
+        server = parse_qs(options).get("endpoint_override", [""])[-1]
+        if scheme == "s3" and not server:
+            server = next(filter(None, map(os.environ.get, _SERVERS)), "")
+        server = server.rpartition("://")[2].rstrip("/")
         at = PurePosixPath(f"{_SAME.get(scheme, scheme)}:{server}", parts.authority)
         return cls(parts.name.rstrip("/"), at.joinpath(*parts.path.split("/")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +11,15 @@ from lowwater.engine.graph.sources import GrowingMap
 from lowwater.engine.local.run_record import read_run, rewrite_run
 from lowwater.errors import InvalidArgument
 from lowwater.io.input_files import input_files
-from lowwater.io.paths import PathLike, as_texts
+from lowwater.io.paths import PathLike, as_texts, is_remote
 from lowwater.pipeline.state_tools import unowned
 from lowwater.state.filesystems import without_secrets
 from lowwater.state.formats import decoding
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
+
+_REMOTE = re.compile(r"([A-Za-z_]\w* )([A-Za-z][A-Za-z0-9+.-]+://.*)", re.DOTALL)
+"""A sink's place in a store: the kind of the sink, and the URI."""
 
 
 def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, str]:
@@ -34,7 +38,8 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
         What was changed: the paths of inputs and outputs, by what they were.
 
     Raises:
-        InvalidArgument: There is nothing at the new place; or the state has no path there.
+        InvalidArgument: There is nothing at the new place; the state has no path there; or an
+            output would move from this machine to a store or back.
         StateError: There is no state, it is damaged, or a live process has it open.
         DataError: The store of the new place cannot be reached.
     """
@@ -50,7 +55,8 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
             sources = record["description"]["sources"].values()
             names = [name for source in sources for name in source["paths"]]
             moved = {name: _moved(name, before, after) for name in names}
-            moved |= {name: _moved_place(name, before, after) for name in record["opened"]}
+            outputs = [str(name) for name in record["opened"]]
+        moved |= {name: _moved_place(name, before, after) for name in outputs}
         changed = {name: to for name, to in moved.items() if name != to}
         if not changed:
             raise InvalidArgument(
@@ -99,10 +105,29 @@ def _moved(name: str, old: str, new: str) -> str:
 
 
 def _moved_place(name: str, old: str, new: str) -> str:
-    """Return the name of a sink's place: a path, and the tables in it if it is a database."""
-    if name.startswith(f"{old} "):
-        return f"{new}{name[len(old) :]}"
-    return _moved(name, old, new)
+    """Return the name of a sink's place: a path, and the tables in it if it is a database.
+
+    Raises:
+        InvalidArgument: It is in a store and would not be, or the other way round.
+    """
+    if remote := _REMOTE.fullmatch(name):
+        kind, uri = remote.groups()
+        moved = _moved(uri, old, new)
+        if moved != uri and not is_remote(moved):
+            raise _elsewhere(uri, moved)
+        return f"{kind}{moved}"
+    tables = name.startswith(f"{old} ")
+    moved = f"{new}{name[len(old) :]}" if tables else _moved(name, old, new)
+    if moved != name and is_remote(moved):
+        raise _elsewhere(name, moved)
+    return moved
+
+
+def _elsewhere(name: str, new: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"the output {name!r} cannot move to {new!r}: one is on this machine, the other in a store",
+        hint="Relocate the inputs by themselves, and leave the outputs where they are",
+    )
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, final, runtime_checkable
 
 import pyarrow as pa
 
@@ -159,6 +159,19 @@ class CommitListener(ReplayableSource, Protocol):
             position: The run will not read anything before it again.
         """
         ...
+
+
+def is_replayable(source: Source) -> TypeGuard[ReplayableSource]:
+    """Return whether a source can be read again from a position.
+
+    Unlike ``isinstance``, this does not ask for its ``schema``, which may list a remote folder.
+    """
+    return callable(getattr(source, "batches_from", None))
+
+
+def hears_commits(source: Source) -> TypeGuard[CommitListener]:
+    """Return whether a source is told of commits; as :func:`is_replayable`, without its schema."""
+    return is_replayable(source) and callable(getattr(source, "committed", None))
 
 
 def read_rows(size: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, final
 
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.graph.sources import Position, ReplayableSource
+from lowwater.engine.graph.sources import Position, is_replayable
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
 from lowwater.engine.local.compatibility import (
     check_compatible,
@@ -85,7 +85,7 @@ class DurableRun:
         memory: MemoryBudget,
     ) -> None:
         for read in run.graph.reads:
-            if not isinstance(read.source, ReplayableSource):
+            if not is_replayable(read.source):
                 raise InvalidArgument(
                     f"{type(read.source).__name__} cannot be read again after a restart",
                     where="run(state=)",

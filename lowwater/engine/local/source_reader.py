@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.graph.graph import Read
-from lowwater.engine.graph.sources import CommitListener, Position, ReplayableSource
+from lowwater.engine.graph.sources import Position, hears_commits, is_replayable
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.source_watermark import SourceWatermark
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
@@ -146,14 +146,14 @@ class SourceReader:
     def committed(self) -> None:
         """Tell a source that listens that the position in the state directory is durable."""
         source = self.read.source
-        if self.position is not None and isinstance(source, CommitListener):
+        if self.position is not None and hears_commits(source):
             source.committed(self.position)
             self._told = self.position
 
     @property
     def has_moved(self) -> bool:
         """Whether a source that listens has another position than it was told of."""
-        return isinstance(self.read.source, CommitListener) and self.position != self._told
+        return hears_commits(self.read.source) and self.position != self._told
 
     def close(self) -> None:
         """Release the source's files and connections."""
@@ -299,7 +299,7 @@ class SourceReader:
         source = self.read.source
         if not self._durable:
             return self._batches_without_positions()
-        if not isinstance(source, ReplayableSource):
+        if not is_replayable(source):
             raise InvalidArgument(
                 f"{type(source).__name__} cannot be read again after a restart",
                 where="run(state=)",

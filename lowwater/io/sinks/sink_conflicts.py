@@ -80,8 +80,7 @@ def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
         for place in places:
             if isinstance(place.at, str):
                 continue
-            is_local = isinstance(place.at, Path)
-            if is_local and callable(reads) and any(map(reads, _files_in(place))):
+            if callable(reads) and any(map(reads, _files_in(place.at, place.patterns))):
                 raise InvalidArgument(
                     f"the output {place.name!r} lies where the run reads "
                     f"{', '.join(map(repr, paths))}: what it writes would be read",
@@ -148,14 +147,16 @@ def _of_any_server(at: PurePath) -> PurePath:
     return at if isinstance(at, Path) else PurePosixPath(at.parts[0].split(":")[0], *at.parts[1:])
 
 
-def _files_in(place: Place) -> Iterator[Path]:
-    """Yield files as a sink may write them to a place."""
-    at = Path(place.at)
-    if not place.patterns:
-        yield at
-    for pattern in place.patterns:
-        for suffix in _SUFFIXES:
-            yield at / (pattern.replace("*", "x") + suffix)
+def _files_in(at: PurePath, patterns: Sequence[str]) -> Iterator[Path | str]:
+    """Yield files as a sink may write them to a place; those of a store by their names."""
+    names = [f"{one.replace('*', 'x')}{suffix}" for one in patterns for suffix in _SUFFIXES]
+    if isinstance(at, Path):
+        yield from [at / name for name in names] or [at]
+        return
+    scheme = at.parts[0].partition(":")[0]
+    yield from (
+        f"{scheme}://{at.joinpath(name).relative_to(at.parts[0])}" for name in names or [""]
+    )
 
 
 def _resolved(place: object, sink: Sink) -> Place:

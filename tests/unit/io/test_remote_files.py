@@ -352,7 +352,7 @@ class Flaky(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """
 
     def __init__(self, of: Any, fails_at: int | None = None) -> None:
-        self.operations = self.read_bytes = 0
+        self.operations = self.read_bytes = self.listings = 0
         self._of = of
         self._fails_at = fails_at
 
@@ -373,6 +373,7 @@ class Flaky(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
 
     def get_file_info_selector(self, selector: Any) -> Any:
         self.passed()
+        self.listings += 1
         return self._of.get_file_info(selector)
 
     def open_input_file(self, path: str) -> Any:
@@ -435,6 +436,29 @@ def test_a_store_that_fails_once_at_any_operation(
             run(folder, number)
         assert str(fails.value.where).startswith("flaky://in"), number
         run(folder)
+
+
+@pytest.mark.parametrize(("read", "write", "suffix"), KINDS)
+def test_a_folder_is_listed_a_few_times(
+    read: Reader, write: Write, suffix: str, tmp_path: Path
+) -> None:
+    """Stores charge for it: when the reader is made, at the start and at the end of a run."""
+    disk = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        data = write(rows(*range(number * 20, number * 20 + 20)))
+        (tmp_path / f"in/{number}.{suffix}").write_bytes(data)
+    handler = Flaky(disk)
+    system: Any = fs.PyFileSystem(handler)
+    stream = read("in", time="t", clock=lw.ManualClock(0), filesystem=system)
+    assert handler.listings == 1
+    with stopping("before forgetting", 5), pytest.raises(Stopped):
+        durable(stream, tmp_path)
+    # JSON lines have no schema but that of the first lines when the run begins.
+    assert handler.listings == (3 if suffix == "jsonl" else 2)
+    handler.listings = 0
+    assert durable(stream, tmp_path) == list(range(60))
+    assert handler.listings == 2
 
 
 def test_only_what_is_wanted_of_parquet_is_fetched(tmp_path: Path) -> None:

@@ -24,8 +24,12 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 import lowwater as lw
+from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.pieces import place_names
 from lowwater.errors import DataError, InvalidArgument, StateError
+from lowwater.io.input_files import input_files
+from lowwater.io.jsonl import JsonLinesSource
+from lowwater.io.parquet import ParquetSource
 from lowwater.io.sinks import (
     Compaction,
     JsonLinesFile,
@@ -37,6 +41,7 @@ from lowwater.io.sinks import (
 from lowwater.io.sinks.object_stores import ObjectStore, store_at
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs
 from lowwater.pipeline.outputs import _dead_letters_in
+from lowwater.pipeline.relocation import relocate_state
 from tests.examples import is_campaign
 from tests.paths import ROOT
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
@@ -580,6 +585,49 @@ def test_what_is_written_is_not_read() -> None:
     check_inputs([[sink]], [_Reads(others)])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("folder", [ParquetFolder, JsonLinesFolder])
+@pytest.mark.parametrize(
+    ("reads", "writes", "refused"),
+    [
+        ("memory://shop/in", "memory://shop/in/out", True),
+        ("memory:///shop/in/", "memory://shop/in/out/", True),
+        ("memory://", "memory://shop/out", True),
+        ("memory://shop/in/**", "memory://shop/in/out", True),
+        ("memory://shop/*/*", "memory://shop/in", True),
+        ("memory://shop/*/a*", "memory://shop/in", False),
+        ("memory://shop/in", "memory://shop/in2", False),
+        ("memory://shop/in", "memory://shop/in/_out", False),
+        ("s3a://bucket/in?region=eu-west-1", "s3://bucket/in/out", True),
+        ("s3://bucket/in?region=eu-west-1", "s3a://bucket/in/out?endpoint_override=a:1", True),
+        ("s3://bucket/in?region=eu-west-1", "gs://bucket/in/out", False),
+        ("gcs://anonymous@bucket/in", "gs://bucket/in/out", True),
+    ],
+)
+def test_what_would_be_read_is_not_written(
+    reads: str, writes: str, refused: bool, folder: Folder
+) -> None:
+    """As for local folders, however the store is called: what is written would be read."""
+    files = input_files(reads)
+    source: Source = ParquetSource(files.paths, stores=files.stores)
+    if folder is JsonLinesFolder:
+        source = JsonLinesSource(files.paths, "t", stores=files.stores)
+    if not refused:
+        check_inputs([[folder(writes)]], [source])
+        return
+    with pytest.raises(InvalidArgument, match=r"(lies where the run reads|lies in the output)"):
+        check_inputs([[folder(writes)]], [source])
+
+
+def test_a_server_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (
+        ParquetFolder(f"s3://bucket/out{server}") for server in ("", "?endpoint_override=a%3A1")
+    )
+    check_conflicts([[one], [other]])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://a:1/")
+    with pytest.raises(InvalidArgument, match="two outputs write to"):
+        check_conflicts([[one], [other]])
+
+
 def test_what_a_state_directory_knows_a_store_by() -> None:
     """Neither a server's address nor other options: they may change while the place stays."""
     assert place_names(ParquetFolder("s3://bucket/out/?region=eu-west-1")) == [
@@ -613,3 +661,33 @@ def test_a_run_that_is_stopped_and_resumed(compact: Compaction | None, tmp_path:
     fsspec.filesystem("memory").rm(f"/{store.place}/out", recursive=True)
     with pytest.raises(StateError, match=r"has delivered to .* which no longer holds it"):
         made.write_jsonl(store.uri("out"), compact=compact).run(state=tmp_path / "state", **options)
+
+
+def test_outputs_that_were_moved_within_stores(tmp_path: Path) -> None:
+    """The state is told where they are; to a local folder, or from one, they cannot move."""
+    old, new = Memory(), Memory()
+    write_files(tmp_path / "in")
+    made, state = pipeline(tmp_path / "in"), tmp_path / "state"
+    options: Any = {"bundle_size": 25, "commit_every": "bundle", "progress": False}
+    with stopping("before forgetting", 4), pytest.raises(Stopped):
+        lw.run(
+            made.write_jsonl(old.uri("out")),
+            made.write_jsonl(tmp_path / "b"),
+            state=state,
+            **options,
+        )
+    for before, after in ((old.uri("out"), tmp_path / "b"), (tmp_path / "b", old.uri("out"))):
+        with pytest.raises(InvalidArgument, match=r"cannot move to .*: one is on this machine"):
+            relocate_state(state, before, after)
+    memory = fsspec.filesystem("memory")
+    memory.mv(f"/{old.place}/out", f"/{new.place}/out", recursive=True)
+    with pytest.raises(InvalidArgument, match="there is nothing at"):
+        relocate_state(state, old.uri("out"), old.uri("elsewhere"))
+    assert relocate_state(state, old.uri(""), new.uri("")) == {
+        f"JsonLinesFolder {old.uri('out')}": f"JsonLinesFolder {new.uri('out')}"
+    }
+    lw.run(
+        made.write_jsonl(new.uri("out")), made.write_jsonl(tmp_path / "b"), state=state, **options
+    )
+    assert rows_of(visible(new, "out"))["part"] == rows_of(files_in(tmp_path / "b"))["part"]
+    assert not old.objects("out")
