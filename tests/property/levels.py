@@ -13,6 +13,8 @@ import pyarrow as pa
 import lowwater as lw
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Graph
+from lowwater.engine.join.keyed_operator import KeyedOperator
+from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceCut
@@ -181,10 +183,18 @@ class InLevels:
         key_groups: How many key groups there are.
         partitions: Into how many a source's records are split.
         forgets: After which micro-batches everything but the cells is forgotten.
+        memory: About how many bytes the state of a stage in a key group may take in memory;
+            ``None``: any number.
     """
 
     def __init__(
-        self, case: Drawn, key_groups: int, partitions: int, forgets: frozenset[int] = frozenset()
+        self,
+        case: Drawn,
+        key_groups: int,
+        partitions: int,
+        forgets: frozenset[int] = frozenset(),
+        *,
+        memory: int | None = None,
     ) -> None:
         self.case = case
         self.graph = graph_of(case)
@@ -203,7 +213,7 @@ class InLevels:
             if self.levels.graph.name_of(stage) in by_name
         )
         carries = isinstance(case.clock, ArrivalClock)
-        self.options = LevelOptions(key_groups, ends, "raise", True, carries)
+        self.options = LevelOptions(key_groups, ends, "raise", True, carries, memory)
         signals: Signals = NoSignals()
         if isinstance(case.clock, ArrivalClock):
             signals = ArrivalSignals(case.clock)
@@ -231,6 +241,15 @@ class InLevels:
             for _, one in self._live.values()
             for run in one.runs
             if hasattr(run, "operator")
+        )
+
+    def rows_away(self) -> int:
+        """How many rows of joins and tables are in the cells alone."""
+        return sum(
+            run.operator.spilled_rows
+            for _, one in self._live.values()
+            for run in one.runs
+            if isinstance(run, EmittingRun) and isinstance(run.operator, KeyedOperator)
         )
 
     def _packed(self, batches: Sequence[Records], now: int) -> dict[tuple[int, int], list[bytes]]:

@@ -26,13 +26,17 @@ from tests.property.levels import InLevels, embedded
     st.integers(1, 3),
     st.integers(1, 2),
     st.frozensets(st.integers(1, 6), max_size=2),
+    st.sampled_from([None, 0, 2_000]),
 )
 @examples(2)
 def test_levels_are_equal_to_the_embedded_runner(
-    case: Drawn, key_groups: int, partitions: int, forgets: frozenset[int]
+    case: Drawn, key_groups: int, partitions: int, forgets: frozenset[int], memory: int | None
 ) -> None:
-    """Panes, late elements and watermarks of each micro-batch, with restarts at any of them."""
-    levels = InLevels(case, key_groups, partitions, forgets)
+    """Panes, late elements and watermarks of each micro-batch, with restarts at any of them.
+
+    With little memory, most of the state of windows, joins and tables is in the cells alone.
+    """
+    levels = InLevels(case, key_groups, partitions, forgets, memory=memory)
     for expected, found in zip(embedded(case), levels.told(), strict=True):
         assert found == expected
     assert levels.rows_left() == 0
