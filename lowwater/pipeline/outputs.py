@@ -236,7 +236,7 @@ def _prepared(
     if state is None:
         if memory_limit is not None:
             raise InvalidArgument(
-                "memory_limit= needs a state directory for the windows that leave memory",
+                "memory_limit= needs a state directory for what leaves memory",
                 where="run(memory_limit=)",
                 hint='Name a state directory: run(state="state/", memory_limit=...)',
             )

@@ -112,7 +112,7 @@ class SparkOptions:
             in_cells = self.state is None and self.state_location is None
             if in_cells or self.state == "inline" or isinstance(self.state, InlineBackend):
                 raise InvalidArgument(
-                    "memory_limit= needs a store for the windows that leave memory",
+                    "memory_limit= needs a store for what leaves memory",
                     where="to_spark(memory_limit=)",
                     hint='Give a state_location=, or say state="auto" or "rocksdb"',
                 )
