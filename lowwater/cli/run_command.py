@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO, final
 
 from lowwater.cli.target import load
 from lowwater.errors import InvalidArgument
+from lowwater.io.paths import is_remote
+from lowwater.state.filesystems import without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +163,7 @@ def _writing(target: Pipeline | Processed, options: argparse.Namespace) -> Writi
             f"--state needs an output, and {options.target!r} has none",
             hint="Name one: --output out.jsonl, or --output out for a folder of Parquet files",
         )
-    kind = _FORMATS.get(Path(options.output).suffix, "parquet")
+    kind = _FORMATS.get(Path(without_secrets(options.output)).suffix, "parquet")
     if kind == "jsonl":
         return target.write_jsonl(options.output)
     if kind == "parquet":
@@ -180,6 +182,13 @@ def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics
     """
     if options.output is None:
         return _print_to(sys.stdout, target, options, options.format or "table")
+    if is_remote(options.output):
+        raise InvalidArgument(
+            f"{without_secrets(options.output)!r} is in a remote store, where only folders are "
+            "written",
+            hint="Add --state DIR for a folder of Parquet files, or give the pipeline an output: "
+            ".write_jsonl(URI)",
+        )
     kind = options.format or _FORMATS.get(Path(options.output).suffix)
     if kind is None:
         raise InvalidArgument(

@@ -31,7 +31,13 @@ from lowwater.io.stores import (
     Stores,
     told,
 )
-from lowwater.state.filesystems import filesystem_at, filesystem_of, split_uri
+from lowwater.state.filesystems import (
+    filesystem_at,
+    filesystem_of,
+    require_plain,
+    split_uri,
+    without_secrets,
+)
 
 _COMMON = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "memory"}
 _SCHEMES_OF_BUCKETS = {"s3": "s3", "gcs": "gs", "gs": "gs", "abfs": "abfs"}
@@ -164,7 +170,13 @@ def _store_of(text: str, on: Any) -> tuple[Store, str]:
             return Store(f"{kind}:/", on, "/" * text.startswith("/")), text.strip("/")
         bucket, _, path = text.partition("/")
         return Store(f"{_SCHEMES_OF_BUCKETS[kind]}://{bucket}", on, bucket), path.strip("/")
+    if "::" in text.partition("://")[0]:
+        raise InvalidArgument(
+            f"{describe('path', without_secrets(text))} is a chain of filesystems",
+            hint="Make the filesystem, and pass it as filesystem=",
+        )
     uri = split_uri(text)
+    require_plain(uri.name, uri.path)
     with told(uri.name):
         if on is not None:
             return Store(uri.root, on, uri.authority or "/"), uri.path.strip("/")

@@ -13,7 +13,7 @@ from typing import TypeAlias, final
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.state.filesystems import without_secrets
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")  # a drive of Windows has one letter
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+")  # a drive of Windows has one letter
 
 PathLike: TypeAlias = str | os.PathLike[str]
 PathsLike: TypeAlias = PathLike | Iterable[PathLike]

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import final
 from urllib.parse import parse_qs
 
 from lowwater.errors import InvalidArgument
-from lowwater.state.filesystems import split_uri
+from lowwater.io.paths import is_remote, require_local
+from lowwater.state.filesystems import require_plain, split_uri
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+://")  # a drive of Windows has one letter
 _HINT = 'Use, say, "s3://bucket/folder"'
 _SAME = {"gcs": "gs"}
 _SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-
-
-def is_remote(path: str) -> bool:
-    """Return whether text is the URI of a place in a store, and not a path on this machine.
-
-    >>> is_remote("s3://bucket/out"), is_remote("file:///out"), is_remote("12:30/out")
-    (True, False, False)
-    """
-    return _SCHEME.match(path) is not None and not path.lower().startswith("file:")
 
 
 @final
@@ -55,6 +45,8 @@ class RemotePlace:
         """
         if "::" in uri:
             raise InvalidArgument(f"{uri!r} is a chain of filesystems", hint=_HINT)
+        if uri[:5].lower() == "file:":
+            require_local(uri, writes=True)
         parts = split_uri(uri)
         connection, _, options = parts.connection.partition("?")
         if ":" in connection.partition("://")[2].rpartition("@")[0]:
@@ -65,6 +57,11 @@ class RemotePlace:
             )
         if not is_remote(uri) or not (parts.authority or parts.path.strip("/")):
             raise InvalidArgument(f"{uri!r} names no place in a store", hint=_HINT)
+        require_plain(parts.name, parts.path)
+        if "" in parts.path.strip("/").split("/")[1:]:
+            raise InvalidArgument(
+                f"{parts.name!r} has two slashes in a row", hint="Leave one of them out"
+            )
         # The same bucket of another server is another place.
         scheme = connection.partition(":")[0]
         server = parse_qs(options).get("endpoint_override", [""])[-1]

@@ -23,12 +23,12 @@ from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.errors import InvalidArgument, StateError, describe, explains
-from lowwater.io.paths import PathLike, as_paths
+from lowwater.io.paths import PathLike, as_paths, is_remote
 from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.folders import checked_path
 from lowwater.io.sinks.json_lines_file import is_file_name
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
-from lowwater.io.uris import RemotePlace, is_remote
+from lowwater.io.uris import RemotePlace
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
 from lowwater.pipeline.vocabulary import no_step

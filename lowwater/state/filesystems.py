@@ -61,6 +61,24 @@ def split_uri(uri: str) -> Uri:
     return Uri(f"{scheme}://{authority}", authority, path, connection)
 
 
+def require_plain(name: str, path: str) -> None:
+    """Raise ``InvalidArgument`` for a path with ``.`` or ``..`` as a part.
+
+    The libraries that send requests resolve these in some of them, so that an object would be
+    written, or looked for, elsewhere than its name says.
+
+    Args:
+        name: What error messages call it.
+        path: The path within a store.
+    """
+    for part in path.split("/"):
+        if part in (".", ".."):
+            raise InvalidArgument(
+                f"{name!r} has {part!r} as a part, which stores do not resolve",
+                hint="Write where it leads to",
+            )
+
+
 def below(place: str, *names: str) -> str:
     """Return the place of something below a path or URI, which may have options.
 

@@ -12,13 +12,13 @@ from typing import ClassVar, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, describe
-from lowwater.io.paths import require_local
+from lowwater.io.paths import is_remote
 from lowwater.io.sinks.compaction import Compaction
 from lowwater.io.sinks.file_forms import FileForm, LineFiles, ParquetFiles
 from lowwater.io.sinks.folder_names import HIDDEN, PREFIXES
 from lowwater.io.sinks.output_owner import check_closed, check_overwrite
 from lowwater.io.sinks.owned_folder import OwnedFolder
-from lowwater.io.uris import RemotePlace, is_remote
+from lowwater.io.uris import RemotePlace
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 
@@ -154,6 +154,4 @@ def checked_path(path: object, name: str = "path") -> str:
             f"{text!r} has one slash after {found[1]!r}: a Path keeps no more of a URI",
             hint=f"Write {f'{found[1]}//{text[found.end() :]}'!r} as text",
         )
-    else:
-        require_local(text, writes=True)
     return text

@@ -13,7 +13,7 @@ from typing import Any, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
-from lowwater.io.paths import require_local
+from lowwater.io.paths import is_remote, require_local
 from lowwater.io.sinks.output_owner import (
     PlaceLock,
     check_closed,
@@ -26,7 +26,7 @@ from lowwater.io.sinks.output_owner import (
     read_owner,
 )
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals, write_at
-from lowwater.io.uris import RemotePlace, is_remote
+from lowwater.io.uris import RemotePlace
 
 SUFFIX = ".jsonl"
 _LATE, _ERRORS = f".late{SUFFIX}", f".errors{SUFFIX}"

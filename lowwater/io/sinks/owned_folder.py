@@ -9,6 +9,7 @@ from typing import Any, final
 
 from lowwater.engine.local.delivery import Writer
 from lowwater.errors import DataError, StateError
+from lowwater.io.paths import is_remote
 from lowwater.io.sinks.compaction import Compaction, Pending, compact_published, last_epoch
 from lowwater.io.sinks.folder_files import FileSet, OutputFolder
 from lowwater.io.sinks.folder_names import MARKER, NAME, PREFIXES
@@ -23,7 +24,6 @@ from lowwater.io.sinks.output_owner import (
 )
 from lowwater.io.sinks.remote_folder import RemoteFolder
 from lowwater.io.sinks.staging import refusals
-from lowwater.io.uris import is_remote
 
 _FIELDS = {"published": dict}
 

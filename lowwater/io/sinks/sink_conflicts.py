@@ -11,8 +11,8 @@ from pathlib import Path, PurePath, PurePosixPath
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.delivery import Place, Sink
 from lowwater.errors import InvalidArgument, describe
-from lowwater.io.paths import fixed_part
-from lowwater.io.uris import RemotePlace, is_remote
+from lowwater.io.paths import fixed_part, is_remote
+from lowwater.io.uris import RemotePlace
 
 _SUFFIXES = (".jsonl", ".parquet", ".csv")
 _HINT = 'Give each its own place, such as "first/" and "second/"'

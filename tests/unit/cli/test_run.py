@@ -134,6 +134,19 @@ def test_what_is_read_is_not_replaced(
     assert Path("sales.jsonl").read_bytes() == before
 
 
+def test_a_store_holds_folders_only(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = "s3://bucket/out.jsonl?endpoint_override=127.0.0.1%3A1"
+    for options, said in (
+        ([], "where only folders are written"),
+        (["--state", "s"], "no file can"),
+    ):
+        assert main(["run", str(file), "-o", uri, *options]) == 2
+        assert f"'s3://bucket/out.jsonl' is {'one file ' * bool(options)}in" in (
+            shown := capsys.readouterr().err
+        )
+        assert said in shown
+
+
 @pytest.mark.parametrize("target", ["{}", "{}:counts"])
 def test_the_program_is_not_replaced(
     file: Path, target: str, capsys: pytest.CaptureFixture[str]

@@ -539,6 +539,8 @@ def test_two_stores_of_one_name(s3_server: S3Server) -> None:
         ("memory://bucket/a.csv?key=1", "has options .* which only Arrow's"),
         (Path("s3://bucket/a"), r"one slash.*Give it as text: 's3://bucket/a'"),
         ("file:///data/a.csv", "Write '/data/a.csv'"),
+        ("simplecache::s3://bucket/a.csv", "is a chain of filesystems"),
+        ("s3://bucket/out/../a.csv?region=eu-west-1", r"'s3://bucket/out/\.\./a.csv' has '\.\.'"),
     ],
 )
 def test_paths_that_lead_nowhere(path: Any, said: str) -> None:

@@ -522,6 +522,9 @@ def test_a_server_that_does_not_answer(silent: bool, s3: S3) -> None:
     [
         ("s3://key:secret@bucket/out", "'s3://bucket/out' holds a password"),
         ("s3://", "names no place in a store"),
+        ("s3://bucket/out/../in", r"has '\.\.' as a part"),
+        ("s3a://bucket/./out?region=eu-west-1", r"'s3://bucket/\./out' has '\.' as a part"),
+        ("s3://bucket/out//in", "two slashes in a row"),
         ("simplecache::s3://bucket/out", "is a chain of filesystems"),
         ("file:///out", "Write '/out'"),
     ],
