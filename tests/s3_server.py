@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,14 +48,7 @@ class S3Server:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """A server of S3's protocol; the environment has credentials that it accepts."""
-    from moto.server import ThreadedMotoServer
+    from tests.unit.io.watched_s3 import running_s3  # slow to import, and few tests need it
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "any")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "any-secret")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        server.start()
-        yield S3Server(server.get_host_and_port()[1])
-        server.stop()
+    with running_s3() as s3:
+        yield S3Server(s3.server.server_port)

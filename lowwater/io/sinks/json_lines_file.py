@@ -13,7 +13,7 @@ from typing import Any, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
-from lowwater.io.paths import is_remote, require_local
+from lowwater.io.paths import is_remote
 from lowwater.io.sinks.output_owner import (
     PlaceLock,
     check_closed,
@@ -70,7 +70,6 @@ class JsonLinesFile:
                 "can grow",
                 hint='Name a folder, such as "s3://bucket/out": it gets a file for each delivery',
             )
-        require_local(self.path, writes=True)
         check_overwrite(self.overwrite)
         if not is_file_name(self.path):
             raise InvalidArgument(

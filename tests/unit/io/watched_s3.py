@@ -38,7 +38,8 @@ class S3:
         self.requests: list[tuple[str, str]] = []
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.Lock()
-        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, "us-east-1")
+        if BUCKET not in _buckets():  # all servers of a process have the same buckets
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, "us-east-1")
         self.server = make_server(
             "127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet
         )
@@ -50,7 +51,7 @@ class S3:
 
     def objects(self, folder: str = "") -> dict[str, bytes]:
         """Return the objects below a folder, by what follows it; not those that mark folders."""
-        kept = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys
+        kept = _buckets()[BUCKET].keys
         below = f"{folder}/" if folder else ""
         return {
             name[len(below) :]: kept[name].value
@@ -74,7 +75,7 @@ class S3:
             return answer
 
     def _note(self, name: str) -> None:
-        kept = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys
+        kept = _buckets()[BUCKET].keys if BUCKET in _buckets() else {}
         if name in kept and not name.endswith("/"):
             self.versions[name].append(kept[name].value)
 
@@ -82,6 +83,19 @@ class S3:
 class _Quiet(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None:  # as it is called
         pass
+
+
+def _buckets() -> dict[str, Any]:
+    found: dict[str, Any] = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets
+    return found
+
+
+def _remove_bucket() -> None:
+    backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    if BUCKET in _buckets():
+        for name in list(_buckets()[BUCKET].keys):
+            backend.delete_object(BUCKET, name)
+        backend.delete_bucket(BUCKET)
 
 
 @contextmanager
@@ -99,4 +113,4 @@ def running_s3() -> Iterator[S3]:
             s3.server.shutdown()
             thread.join()
             s3.server.server_close()
-            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].reset()
+            _remove_bucket()
