@@ -159,6 +159,23 @@ def test_damaged_parts_are_refused(cut: int) -> None:
         operator.load(store, bundle([1], [100]))
 
 
+def test_a_part_that_is_queued_and_not_there_is_missed() -> None:
+    """Neither waited for without end, nor left out of what comes out."""
+    operator, store = joined(), counting()
+    operator.keep_in_store(PLACE, 0)
+    operator.step(SideBundle(LEFT, bundle([1], [100])))
+    save(operator, store)
+    batch = Batch()
+    for group in PLACE.groups:
+        batch.delete_range(table_prefix("join", group, 7), table_prefix("join", group, 8))
+    store.store.commit(batch)
+    operator.step(WatermarkAdvance(105))
+    with pytest.raises(StateError, match="1 of 1 that are queued are not there"):
+        operator.load_holder(store)
+    with pytest.raises(StateError, match="1 of 1 that are queued are not there"):
+        operator.load_due(store, 200, 200)
+
+
 def inputs(folder: Path, *, files: int = 4) -> None:
     """Write both sides: each record of the left mostly has a partner, some time later."""
     random = np.random.default_rng(5)
