@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import lowwater as lw
+from lowwater.engine.local import memory_budget
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.spark import GrowingBackend, InlineBackend, RocksBackend, StateBackend
 from lowwater.spark.level_call import LevelCall
@@ -20,7 +24,18 @@ from lowwater.spark.versioned import CHECKPOINTS
 from lowwater.state.versions.database import close_shelves
 from tests.s3_server import S3Server
 from tests.spark.test_state_backends import BATCHES, CASE, shown, size_told, step
-from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
+from tests.spark.test_to_spark import (
+    SECOND,
+    START,
+    TYPES,
+    cut,
+    everything,
+    plain,
+    run,
+    stream,
+    table,
+    write,
+)
 
 
 @pytest.fixture
@@ -241,3 +256,68 @@ def test_the_location_is_known_or_asked_for(spark: Any, tmp_path: Path) -> None:
         made(state="inline", state_location=tmp_path)
     with pytest.raises(InvalidArgument, match="not known"):
         made(state="postgres")
+
+
+def sides_of_a_join(rows: int, seed: int = 3) -> tuple[pa.Table, pa.Table]:
+    """Return both sides: most records have a partner, some seconds later; the last ones do.
+
+    Those come much later, so that nothing but them is left to wait for the end.
+    """
+    random = np.random.default_rng(seed)
+    at = np.sort(random.integers(0, 60 * SECOND, rows)) + START
+    key = random.permutation(rows)
+    later = at + random.integers(0, 8 * SECOND, rows)
+    at[-1] = later[-1] = START + 3_600 * SECOND
+    order = np.argsort(later)
+    left, right = (
+        pa.table({"at": pa.array(times).cast(pa.timestamp("us", "UTC")), "key": keys, name: n % 97})
+        for times, keys, name, n in (
+            (at, key, "l", at), (later[order], key[order], "r", at[order]),
+        )
+    )  # fmt: skip
+    return left, right
+
+
+@pytest.mark.parametrize("kind", ["by time", "tables"])
+def test_keys_of_joins_leave_the_memory_of_workers(
+    kind: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over several micro-batches and a restart, the same comes out as embedded."""
+    monkeypatch.setattr(memory_budget, "_LEAST", 0)
+    sides = sides_of_a_join(900)
+
+    def joined(left: lw.Stream, right: lw.Stream) -> Any:
+        if kind == "by time":
+            return left.join(right, on="key", within="5s", how="outer")
+        both = left.table(key="key").join(right.table(key="key").select("key", "r"), on="key")
+        return both.group_by("l").aggregate(n=lw.count(), most=lw.max("r")).changes()
+
+    parts = [cut(side, 150) for side in sides]
+    rows: list[dict[str, Any]] = []
+    for last in (False, True):
+        streams = []
+        for name, some in zip(("left", "right"), parts, strict=True):
+            folder = write(tmp_path / name, *(some[3:] if last else some[:3]))
+            streams.append(
+                lw.from_spark(stream(spark, folder), time="at", watermark=lw.BoundedDisorder("1s"))
+            )
+        shown = joined(*streams).to_spark(
+            spark, key_groups=2, state="rocksdb",
+            state_location=str(tmp_path / "state"), memory_limit=20_000,
+        )  # fmt: skip
+        rows += run(shown, tmp_path / "checkpoint")[0]
+    embedded = joined(
+        *(lw.from_arrow(side, time="at", watermark=lw.BoundedDisorder("1s")) for side in sides)
+    )
+    assert net(rows) == net(embedded.to_arrow(bundle_size=150).to_pylist())
+
+
+def net(rows: list[dict[str, Any]]) -> Counter[Any]:
+    """Return how often each row stands in the end, whatever was retracted on the way."""
+    found: Counter[Any] = Counter()
+    for row in rows:
+        kept = {
+            name: value for name, value in row.items() if name in {"key", "l", "r", "n", "most"}
+        }
+        found[repr(kept)] += -1 if row.get("kind") == "retract" else 1
+    return Counter({row: count for row, count in found.items() if count})

@@ -274,15 +274,15 @@ class SpilledKeys:
                 continue
             if at != last and last is not None:
                 if taken + len(names) >= AT_ONCE:
-                    self._load(store, names)
+                    self._load_queued(store, names)
                     queue.first = at
                     return last
                 if len(names) >= _CHUNK:
-                    self._load(store, names)
+                    self._load_queued(store, names)
                     taken, names = taken + len(names), []
             last = at
             names.append(name)
-        self._load(store, names)
+        self._load_queued(store, names)
         queue.first = queue.after(store, to)
         return None
 
@@ -315,7 +315,7 @@ class SpilledKeys:
         for at, name in self.holds.upto(store, low - 1):
             self.holds.first = at
             if name not in self._loaded:
-                self._load(store, [name])
+                self._load_queued(store, [name])
                 return
         self.holds.first = low
 
@@ -330,6 +330,14 @@ class SpilledKeys:
         names = [name for name in names if name not in self._loaded]
         if names:
             self._fill(self._places.get(store, names))
+
+    def _load_queued(self, store: StateStore, names: Sequence[bytes]) -> None:
+        """Load parts that a queue names; each must be there."""
+        values = self._places.get(store, names) if names else {}
+        if len(values) < len(names):
+            gone = len(names) - len(values)
+            raise damaged(_WHAT, f"{gone} of {len(names)} that are queued are not there")
+        self._fill(values)
 
     def _fill(self, values: dict[bytes, bytes]) -> None:
         """Put parts into memory."""

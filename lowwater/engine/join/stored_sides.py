@@ -14,7 +14,7 @@ from lowwater.errors import StateError
 from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode
 from lowwater.state.formats import check_format, damaged, decoding
-from lowwater.state.hashed_places import Places, some_of
+from lowwater.state.hashed_places import Places, Queue, hashes_of, some_of
 from lowwater.state.journal import GroupReader
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
@@ -38,6 +38,8 @@ TABLES = {
     stored.RIGHT_DUES: "when the right side makes those due",
     stored.HOLDS: "what those hold",
 }
+
+_QUEUES = {"due": stored.DUES, "right": stored.RIGHT_DUES, "hold": stored.HOLDS}
 
 
 def verify_records(store: StateStore, place: StoredPlace) -> None:
@@ -79,6 +81,8 @@ def _verify_spilled(
         of_sides.append(Layouts())
         of_sides[-1].expect(side["layouts"])
     kinds = [(kind, dtype) for kind, dtype in record["kinds"]]
+    queues = {name: (Places(place, table), Queue(place, table)) for name, table in _QUEUES.items()}
+    queued = dict.fromkeys(queues, 0)
     count, rows = 0, [0] * len(sides)
     for found in Places(place, stored.SPILLED).scans(store):
         for values in some_of(found, _AT_ONCE):
@@ -93,9 +97,17 @@ def _verify_spilled(
                     if (each.chunk.records["key"] >= np.diff(first)[each.part]).any():
                         raise damaged(_WHAT, "a record is of no key")
                 rows[number] += int(begin[-1])
+            for name, (entries, queue) in queues.items():
+                wanted = list(queue.entries(list(values), parts.waits[name]))
+                if None in store.get(entries.keys(wanted, hashes_of(wanted))):
+                    raise damaged(_WHAT, "a key that is not in memory is not queued")
+                queued[name] += len(wanted)
             count += len(values)
     if [count, *rows] != [record["parts"], *record["rows"]]:
         raise damaged(_WHAT, f"{count} of {record['parts']} keys are there")
+    for name, (entries, _) in queues.items():
+        if sum(1 for found in entries.scans(store) for _ in found) != queued[name]:
+            raise damaged(_WHAT, "a key is queued whose records are in memory, or nowhere")
 
 
 def _read_side(

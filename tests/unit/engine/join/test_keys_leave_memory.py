@@ -17,6 +17,7 @@ from lowwater.engine.join.interval_join import JoinOperator
 from lowwater.engine.join.joining import LEFT, RIGHT, Between, Joining
 from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.join.tables import Upserting, UpsertOperator
 from lowwater.engine.local import memory_budget
 from lowwater.engine.records.columns import Column
@@ -157,6 +158,44 @@ def test_damaged_parts_are_refused(cut: int) -> None:
             store.store.commit(batch)
     with pytest.raises(StateError, match=r"a stored (row|record of a join)"):
         operator.load(store, bundle([1], [100]))
+
+
+def test_a_part_that_is_queued_and_not_there_is_missed() -> None:
+    """Neither waited for without end, nor left out of what comes out."""
+    operator, store = joined(), counting()
+    operator.keep_in_store(PLACE, 0)
+    operator.step(SideBundle(LEFT, bundle([1], [100])))
+    save(operator, store)
+    batch = Batch()
+    for group in PLACE.groups:
+        batch.delete_range(table_prefix("join", group, 7), table_prefix("join", group, 8))
+    store.store.commit(batch)
+    operator.step(WatermarkAdvance(105))
+    with pytest.raises(StateError, match="1 of 1 that are queued are not there"):
+        operator.load_holder(store)
+    with pytest.raises(StateError, match="1 of 1 that are queued are not there"):
+        operator.load_due(store, 200, 200)
+
+
+@pytest.mark.parametrize("table", [8, 10])
+@pytest.mark.parametrize("more", [False, True])
+def test_queues_that_do_not_fit_the_parts_are_found(table: int, more: bool) -> None:
+    operator, store = joined(), counting()
+    operator.keep_in_store(PLACE, 0)
+    operator.step(SideBundle(LEFT, bundle([1], [100])))
+    save(operator, store)
+    verify_records(store.store, PLACE)
+    batch = Batch()
+    for group in PLACE.groups:
+        prefix = table_prefix("join", group, table)
+        for key, _ in store.store.scan(prefix, prefix + b"\xff"):
+            if more:
+                batch.put([key[:-1] + bytes([key[-1] ^ 1])], [b""])
+            else:
+                batch.delete([key])
+    store.store.commit(batch)
+    with pytest.raises(StateError, match="queued"):
+        verify_records(store.store, PLACE)
 
 
 def inputs(folder: Path, *, files: int = 4) -> None:
