@@ -450,7 +450,7 @@ def test_what_was_in_memory_while_a_portion_was_loaded_is_due_in_the_next_one() 
     driven.take([1, 2, 3], [0, 1, 2])
     driven.save()
     driven.take([2], [1])  # loaded, due when it was
-    found = []
+    found: list[lw.Pane] = []
     with mock.patch.object(_cold, "AT_ONCE", 1):
         while (bound := driven.operator.load_due(driven.store, 15 * SECOND)) is not None:
             found += driven.operator.step(WatermarkAdvance(15 * SECOND, due=bound)).panes or []
