@@ -28,7 +28,7 @@ from lowwater.errors import StateError
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.side_columns import Nested, Side, SideColumns
-from lowwater.state.table import Table
+from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
 Layout: TypeAlias = list[tuple[str, str, Any]]
@@ -208,7 +208,7 @@ class RowCodec:
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         *,
         left_out: frozenset[str] = frozenset(),
         derived: Derived | None = None,

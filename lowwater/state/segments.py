@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
-from lowwater.state.table import Table
+from lowwater.state.table import RowTable
 from lowwater.time import END_OF_TIME, Int64Array
 
 _MIN_POOL = 256
@@ -31,7 +31,7 @@ class Segments:
             them it is ``start``; several may be equal.
     """
 
-    def __init__(self, table: Table, *, disjoint: bool, end: str = "end") -> None:
+    def __init__(self, table: RowTable, *, disjoint: bool, end: str = "end") -> None:
         self._table = table
         self._end = end
         self._disjoint = disjoint

@@ -16,7 +16,7 @@ from lowwater.state.arrays import expand_ranges, object_array
 from lowwater.state.bag import Bag
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import damaged
-from lowwater.state.table import Table
+from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
 Taken: TypeAlias = tuple[Int64Array, bytes, Int64Array]
@@ -112,7 +112,7 @@ class SideColumns:
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         bags: Callable[[], Mapping[str, Bag]] = dict,
         nested: Nested | None = None,
         left_out: frozenset[str] = frozenset(),

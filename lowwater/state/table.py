@@ -36,7 +36,7 @@ class Field:
 
 
 @final
-class Table:
+class RowTable:
     """A struct of arrays whose rows are allocated, released and used again.
 
     ``columns`` maps a name to its array, indexed by row; arrays are replaced when the table grows,
@@ -195,7 +195,7 @@ class Table:
                 assert len(column) == self.capacity, field.name
                 assert column.dtype == np.dtype(field.dtype), field.name
         except AssertionError:
-            print(f"Table: top={self.top} capacity={self.capacity} free={free.tolist()}")
+            print(f"RowTable: top={self.top} capacity={self.capacity} free={free.tolist()}")
             print(f"live={self.live().tolist()} fields={self._fields}")
             raise
 
@@ -218,7 +218,7 @@ class Index:
     table's own. At most half of the slots are in use, so a probe is O(1) expected.
     """
 
-    def __init__(self, table: Table, on: Sequence[str]) -> None:
+    def __init__(self, table: RowTable, on: Sequence[str]) -> None:
         self._table = table
         self._on = tuple(on)
         self._slots = np.full(2 * _SMALLEST, _EMPTY, dtype=np.int32)

@@ -18,7 +18,7 @@ from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
 _STALE = 1 << 16
@@ -50,7 +50,7 @@ class KeyedRecords:
         own = [Field(name, np.int64) for name in ("key", "start", "born")]
         if signed:
             own.append(Field("hash", np.int64))
-        self.table = Table([*own, *fields])
+        self.table = RowTable([*own, *fields])
         self.kept = KeptRecords(self.table, types)
         self.aggregation = Aggregation(aggregates or {}, self.table)
         self.segments = Segments(self.table, disjoint=True, end="start")

@@ -13,7 +13,7 @@ from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.arrays import NONE, Scratch, widened
 from lowwater.state.journal import Journal
-from lowwater.state.table import Field, Index, Table
+from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 UNSET = START_OF_TIME
@@ -52,7 +52,7 @@ class ColumnState:
         for name in timers:
             fields += [Field(f"time:{name}", np.int64, UNSET)]
             fields += [Field(f"hold:{name}", np.int64, NO_HOLD)]
-        self.table = Table(fields)
+        self.table = RowTable(fields)
         self.index = Index(self.table, ("key", "start", "end") if windowed else ("key",))
         self.keys: KeyDictionary | None = None
         self.births = 0

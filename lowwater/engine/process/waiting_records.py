@@ -16,7 +16,7 @@ from lowwater.state.deadlines import Deadlines
 from lowwater.state.journal import Journal
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array, saturating_add_array
 
 _KEY = HIDDEN + "waiting_key"
@@ -31,7 +31,7 @@ class WaitingRecords:
     """
 
     def __init__(self) -> None:
-        self.table = Table([Field(name, np.int64) for name in ("start", "nth", "born", "group")])
+        self.table = RowTable([Field(name, np.int64) for name in ("start", "nth", "born", "group")])
         self.kept = KeptRecords(self.table, {})
         self.births = 0
         self.journal: Journal | None = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.state.arrays import object_array
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
 Kinds: TypeAlias = list[tuple[str, str | None, bytes | None]]
@@ -33,7 +33,7 @@ class KeptRecords:
         types: Columns that are known before any record has come, with their types if these are.
     """
 
-    def __init__(self, table: Table, types: Mapping[str, pa.DataType | None]) -> None:
+    def __init__(self, table: RowTable, types: Mapping[str, pa.DataType | None]) -> None:
         self._table = table
         self._types: dict[str, pa.DataType | None] = dict(types)
         self._changed: Callable[[Int64Array], None] | None = None

@@ -14,7 +14,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.python_values import python_values
 from lowwater.errors import InternalError
 from lowwater.state.arrays import distinct, object_array, widened
-from lowwater.state.table import Field, Index, Table
+from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import Int64Array
 
 # Approximate bytes per key: a value with its index slot; the part ids of a composite key; a Python
@@ -36,11 +36,11 @@ class KeyDictionary:
 
     def __init__(self, count: int) -> None:
         self._parts: list[_Codes | None] = [None] * count
-        self._pairs: Table | None = None
+        self._pairs: RowTable | None = None
         self._index: Index | None = None
         if count > 1:
             names = [f"part{at}" for at in range(count)]
-            self._pairs = Table([Field(name, np.int64) for name in names])
+            self._pairs = RowTable([Field(name, np.int64) for name in names])
             self._index = Index(self._pairs, names)
 
     def __len__(self) -> int:
@@ -203,7 +203,7 @@ class _NumberCodes:
     def __init__(self, column: Column) -> None:
         self._type = column.type
         self._dtype = column.data.dtype
-        self._table = Table([Field("value", np.int64)])
+        self._table = RowTable([Field("value", np.int64)])
         self._index = Index(self._table, ["value"])
         self.null = -1  # a row that is not in the index
 

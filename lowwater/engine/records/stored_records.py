@@ -14,7 +14,7 @@ from lowwater.state.journal import Due, Groups, Journal
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
-from lowwater.state.table import Table
+from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
 
@@ -49,7 +49,7 @@ class StoredRecords:
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         kept: Kept,
         place: StoredPlace,
         tag: int,

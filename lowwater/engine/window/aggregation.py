@@ -18,7 +18,7 @@ from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, InternalError
 from lowwater.state.bag import Bag
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
 _NO_VALUES: Int64Array = np.empty(0, dtype=np.int64)
@@ -28,7 +28,7 @@ _NO_VALUES: Int64Array = np.empty(0, dtype=np.int64)
 class Aggregation:
     """Several named aggregates, bound to their columns' types when the first bundle comes."""
 
-    def __init__(self, specs: Mapping[str, AggregateSpec], table: Table) -> None:
+    def __init__(self, specs: Mapping[str, AggregateSpec], table: RowTable) -> None:
         self._parts = [_Part(name, spec, table) for name, spec in specs.items()]
 
     @property
@@ -165,7 +165,7 @@ class _ColumnRead:
 class _Part:
     """One aggregate and its state: arrays and bags by the aggregate's own column names."""
 
-    def __init__(self, name: str, spec: AggregateSpec, table: Table) -> None:
+    def __init__(self, name: str, spec: AggregateSpec, table: RowTable) -> None:
         self.name = name
         self.columns = tuple(column for column, _ in columns_read(spec))
         self._spec = spec
@@ -338,7 +338,7 @@ def result_type(spec: AggregateSpec, columns: Mapping[str, pa.DataType]) -> pa.D
     """
     if not hasattr(spec, "make") or spec.name == "combine" or _is_combiner(spec):
         return None
-    table = Table([])
+    table = RowTable([])
     aggregation = Aggregation({spec.name: spec}, table)
     values = {}
     for column in strictest_needs({spec.name: spec}):

@@ -14,7 +14,7 @@ from lowwater.state.arrays import NONE, expand_ranges
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
 from lowwater.state.row_codec import Chunk, PackedRows, RowCodec
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
 _HEAD = "shown"
@@ -33,10 +33,10 @@ class ShownPanes:
         lists: The aggregates whose results are lists of all values (J-7), which are kept in bags.
     """
 
-    def __init__(self, windows: Table, lists: frozenset[str] = frozenset()) -> None:
+    def __init__(self, windows: RowTable, lists: frozenset[str] = frozenset()) -> None:
         self._windows = windows
         windows.add_field(Field(_HEAD, np.int64, -1))
-        self.table = self._panes = Table(
+        self.table = self._panes = RowTable(
             [Field("next", np.int64, -1), *(Field(name, np.int64) for name in LABELS)]
         )
         self.types: dict[str, pa.DataType | None] = {}

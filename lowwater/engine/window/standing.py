@@ -24,7 +24,7 @@ from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.arrays import run_starts, sort_by_key_and_time
-from lowwater.state.table import Field, Index, Table
+from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import Int64Array
 
 # The order at one pane: the lives that it replaces end, the life that they go on in is the one that
@@ -169,7 +169,7 @@ def _groups(batches: Sequence[PaneBatch], merged: Sequence[MergedWindows]) -> In
             *(one.end[one.group] for one in merged),
         )
     )
-    distinct = Table([Field(name, np.int64) for name in _WINDOW])
+    distinct = RowTable([Field(name, np.int64) for name in _WINDOW])
     return Index(distinct, _WINDOW).find_or_insert(key, start, end)[0]
 
 
@@ -180,7 +180,7 @@ def _combined(
     aggregates: Mapping[str, AggregateSpec],
 ) -> dict[str, Column]:
     """Combine the results of panes: those with the same number in ``rows``, of ``count``."""
-    table = Table([])
+    table = RowTable([])
     parts = {
         name: Aggregation({name: spec.rejoins(name)}, table)  # type: ignore[attr-defined]  # checked
         for name, spec in aggregates.items()

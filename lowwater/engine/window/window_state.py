@@ -19,7 +19,7 @@ from lowwater.state.arrays import Scratch, distinct, sort_by_key_and_time, widen
 from lowwater.state.journal import Journal
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.segments import Segments
-from lowwater.state.table import Field, Index, Table
+from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.triggers._machine import Machine
 
@@ -66,7 +66,7 @@ class WindowState:
             fields.append(Field("clock_due", np.int64, END_OF_TIME))
         fields.append(Field("hold", np.int64, END_OF_TIME))
         fields += [Field(c.name, c.dtype, c.fill) for c in self.machine.columns]
-        self.table = Table(fields)
+        self.table = RowTable(fields)
         # All windows that do not merge are found by value; of those that do, only finished ones:
         # an element has to find the window it merges with, whatever that one's bounds.
         self.index = Index(self.table, _WINDOW)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.state.table import Field, Index, Table
+from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 WIDTHS = pytest.mark.parametrize("width", [1, 2, 3, 4, 5])
@@ -22,7 +22,7 @@ class Checked:
 
     def __init__(self, width: int) -> None:
         self.names = [f"c{at}" for at in range(width)]
-        self.table = Table([Field(name, np.int64, -99) for name in self.names])
+        self.table = RowTable([Field(name, np.int64, -99) for name in self.names])
         self.index = Index(self.table, self.names)
         self.model: dict[Tuple, int] = {}
 

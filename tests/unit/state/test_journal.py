@@ -19,7 +19,7 @@ from lowwater.state.key_layout import END, StoredPlace, split_key
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 GROUPS = 3
@@ -32,7 +32,7 @@ class Kept:
     def __init__(self, store: MemoryStore, *, expires: bool) -> None:
         self.store = store
         self.expires = expires
-        self.table = Table(
+        self.table = RowTable(
             [Field("group", np.int64), Field("due", np.int64), Field("value", np.int64)]
         )
         self.table.add_field(Field("name", object, None))

@@ -12,11 +12,11 @@ from lowwater.state.bag import Bag
 from lowwater.state.codec import encode
 from lowwater.state.row_codec import PackedRows, RowCodec
 from lowwater.state.side_columns import read_side
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 
 
-def made(number: str = "<i8") -> tuple[Table, Bag, RowCodec]:
-    table = Table(
+def made(number: str = "<i8") -> tuple[RowTable, Bag, RowCodec]:
+    table = RowTable(
         [
             Field("number", number, -1),
             Field("flag", np.bool_, False),
@@ -34,7 +34,7 @@ def made(number: str = "<i8") -> tuple[Table, Bag, RowCodec]:
     return table, bag, codec
 
 
-def filled(count: int, number: str = "<i8") -> tuple[Table, Bag, RowCodec]:
+def filled(count: int, number: str = "<i8") -> tuple[RowTable, Bag, RowCodec]:
     table, bag, codec = made(number)
     rows = table.allocate(count)
     table["number"][rows] = rows * 10
@@ -47,7 +47,7 @@ def filled(count: int, number: str = "<i8") -> tuple[Table, Bag, RowCodec]:
     return table, bag, codec
 
 
-def content(table: Table, bag: Bag, rows: Any) -> list[Any]:
+def content(table: RowTable, bag: Bag, rows: Any) -> list[Any]:
     values, arrivals, counts = bag.gather_with_arrivals(rows)
     bounds = np.cumsum(counts)[:-1]
     return [
@@ -120,7 +120,7 @@ def test_a_column_that_has_widened_since(wider: Any) -> None:
 def test_a_column_that_the_pipeline_does_not_have_is_refused() -> None:
     table, _, codec = filled(2)
     chunk = codec.layouts.read(codec.pack(table.live()).chunk(0, 2))
-    other = RowCodec(Table([Field("number", np.int64)]))
+    other = RowCodec(RowTable([Field("number", np.int64)]))
     other.layouts.expect(codec.layouts.known)
     with pytest.raises(StateError, match="a column 'flag' that the pipeline does not"):
         other.fill(np.arange(2), chunk, np.arange(2))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.state.segments import Segments
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
 Interval = tuple[int, int, int]
@@ -26,7 +26,7 @@ class Checked:
 
     def __init__(self, *, disjoint: bool) -> None:
         self.disjoint = disjoint
-        self.table = Table([Field(name, np.int64) for name in ("key", "start", "end")])
+        self.table = RowTable([Field(name, np.int64) for name in ("key", "start", "end")])
         self.segments = Segments(self.table, disjoint=disjoint)
         self.model: dict[int, Interval] = {}
 
@@ -176,7 +176,7 @@ def test_a_stream_of_windows_stays_small() -> None:
 
 
 def test_many_keys_at_once() -> None:
-    table = Table([Field(name, np.int64) for name in ("key", "start", "end")])
+    table = RowTable([Field(name, np.int64) for name in ("key", "start", "end")])
     segments = Segments(table, disjoint=True)
     rows = table.allocate(60_000)
     table["key"][rows] = np.tile(np.arange(20_000), 3)

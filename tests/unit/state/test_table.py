@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.errors import InternalError
-from lowwater.state.table import Field, Table
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
 
@@ -16,8 +16,10 @@ def ints(*values: int) -> Int64Array:
     return np.array(values, dtype=np.int64)
 
 
-def table() -> Table:
-    return Table([Field("n", np.int64, -7), Field("f", np.float64, 0.5), Field("o", object, None)])
+def table() -> RowTable:
+    return RowTable(
+        [Field("n", np.int64, -7), Field("f", np.float64, 0.5), Field("o", object, None)]
+    )
 
 
 def test_new_rows_hold_the_fill() -> None:
