@@ -86,6 +86,7 @@ def _add_total(metrics: Metrics, row: Mapping[str, Any], report: Mapping[str, An
     metrics.bundles += 1
     metrics.events += row["events"]
     metrics.retractions += row["retractions"]
+    metrics.emitted += row["emitted"]
     metrics.duplicates += row["duplicates"]
     metrics.superseded += row["superseded"]
     metrics.panes += _panes(row)

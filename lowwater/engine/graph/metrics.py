@@ -97,6 +97,8 @@ class Metrics:
         events: Records read from the sources, invalid ones included.
         panes: Panes that left the pipeline, by timing, without retractions.
         retractions: Retractions that left the pipeline.
+        emitted: Records that joins, tables and processes have emitted and that left the pipeline,
+            retractions included.
         late: Elements dropped from one of their windows in any stage, by reason.
         errors: Dead letters, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
@@ -114,6 +116,7 @@ class Metrics:
     events: int = 0
     panes: Counter[str] = field(default_factory=Counter)
     retractions: int = 0
+    emitted: int = 0
     late: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
@@ -130,7 +133,11 @@ class Metrics:
     )
 
     def __repr__(self) -> str:
-        parts = [f"{self.events:,} events", f"panes: {_counts(self.panes)}"]
+        parts = [f"{self.events:,} events"]
+        if self.panes.total() or not self.emitted:
+            parts.append(f"panes: {_counts(self.panes)}")
+        if self.emitted:
+            parts.append(f"emitted: {self.emitted:,}")
         if self.retractions:
             parts.append(f"{self.retractions:,} retractions")
         parts += [f"late: {_counts(self.late)}", f"dead letters: {_counts(self.errors)}"]
@@ -146,7 +153,9 @@ class Metrics:
         panes = {timing: self.panes[timing] for timing in TIMINGS if self.panes[timing]}
         shown += [
             (f"{name} panes", f"{number:,}", html.TIMINGS[name]) for name, number in panes.items()
-        ] or [("panes", "0", "ontime")]
+        ] or ([] if self.emitted else [("panes", "0", "ontime")])
+        if self.emitted:
+            shown.append(("emitted", f"{self.emitted:,}", "ontime"))
         if self.retractions:
             shown.append(("retractions", f"{self.retractions:,}", "retract"))
         shown += _reasons("late, dropped", self.late, "late")
@@ -215,6 +224,7 @@ class Metrics:
             "events": self.events,
             "panes": dict(self.panes),
             "retractions": self.retractions,
+            "emitted": self.emitted,
             "late": dict(self.late),
             "errors": dict(self.errors),
             "duplicates": self.duplicates,
@@ -228,6 +238,7 @@ class Metrics:
         self.events = known["events"]
         self.panes = Counter(known["panes"])
         self.retractions = known["retractions"]
+        self.emitted = known.get("emitted", 0)
         self.late = Counter(known["late"])
         self.errors = Counter(known["errors"])
         self.duplicates = known["duplicates"]
@@ -243,8 +254,10 @@ class Metrics:
             ends: The names of the stages whose panes leave the pipeline.
         """
         self.panes, self.late = Counter(), Counter()
-        self.retractions = self.duplicates = self.superseded = self.open_windows = 0
+        self.retractions = self.emitted = 0
+        self.duplicates = self.superseded = self.open_windows = 0
         for name in ends:
+            self.emitted += self.stages[name].emitted.total()
             self.panes.update(self.stages[name].panes)
             self.retractions += self.stages[name].retractions
         for stage in self.stages.values():

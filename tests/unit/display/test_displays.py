@@ -303,3 +303,10 @@ def test_metrics_in_a_line() -> None:
         "<Metrics: 3 events, panes: 3 EARLY, 2 ON_TIME, 3 retractions, late: none, "
         "dead letters: none, 0 open windows, watermark at the end>"
     )
+
+
+def test_metrics_of_a_join_say_what_it_emitted() -> None:
+    left, right = (lw.from_iterable([{"at": 0, "k": 1}], time="at") for _ in range(2))
+    metrics = left.join(right, on="k", within="1s").collect(progress=False).metrics
+    assert metrics.emitted == metrics.to_dict()["emitted"] == 1
+    assert repr(metrics).startswith("<Metrics: 2 events, emitted: 1, late: none")
