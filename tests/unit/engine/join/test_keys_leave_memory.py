@@ -260,18 +260,3 @@ def test_a_run_gives_the_same_with_a_limit(
         found[name] = out.read_bytes()
     assert found["some"] == found["all"]
     assert len(found["all"].splitlines()) > ROWS // 2
-
-
-class Echo:
-    """Emits what it gets."""
-
-    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
-        ctx.emit(record)
-
-
-def test_a_limit_that_nothing_heeds_is_refused(tmp_path: Path) -> None:
-    inputs(tmp_path / "in", files=1)
-    stream = lw.read_parquet(tmp_path / "in" / "left", time="at")
-    alone = stream.key_by("key").process(Echo())
-    with pytest.raises(lw.errors.InvalidArgument, match="joins and tables, and there are none"):
-        alone.write_jsonl(tmp_path / "out").run(state=tmp_path / "state", memory_limit="16MiB")
