@@ -17,6 +17,7 @@ from lowwater.engine.join.tables import DELETED, GroupOperator, Upserting, Upser
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.time import START_OF_TIME
+from tests.examples import examples
 from tests.property.driven_joins import Driven, Row, colliding
 
 LEAST = -50
@@ -119,12 +120,14 @@ rules = st.builds(
 
 
 @given(rules, turns, st.integers(1, 4))
+@examples(1, is_core=True)
 def test_upserts_equal_a_model(rules: Upserting, turns: list[Any], groups: int) -> None:
     made = Driven(lambda: UpsertOperator(rules, {}, watermark=LEAST), groups)
     check_upserts(rules, turns, made)
 
 
 @given(rules, turns, st.integers(1, 4))
+@examples(1, is_core=True)
 def test_upserts_equal_a_model_whatever_leaves_memory(
     rules: Upserting, turns: list[Any], groups: int
 ) -> None:
@@ -245,11 +248,13 @@ AGGREGATES = {
 
 
 @given(group_turns(), st.integers(1, 4))
+@examples(1, is_core=True)
 def test_groups_equal_a_model(turns: list[Any], groups: int) -> None:
     check_groups(turns, Driven(lambda: GroupOperator(AGGREGATES), groups))
 
 
 @given(group_turns(), st.integers(1, 4))
+@examples(1, is_core=True)
 def test_groups_equal_a_model_whatever_leaves_memory(turns: list[Any], groups: int) -> None:
     with colliding():
         check_groups(turns, Driven(lambda: GroupOperator(AGGREGATES), groups, spills=True))

@@ -178,7 +178,8 @@ class SpilledKeys:
             self._count += len(names)
         elif not before:
             return
-        gone = list(before.keys() - set(names))
+        stay = set(names)
+        gone = [name for name in before if name not in stay]
         self._places.delete(batch, gone, hashes_of(gone))
         old = np.array(list(before.values()), dtype=WAITS)
         for name, queue in self._queues.items():
