@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lowwater.engine.join import keyed_operator, spilled_keys
 from lowwater.engine.join.joining import LEFT, RIGHT, Side
@@ -18,13 +19,13 @@ from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.process.output import MAIN, ProcessOutput
 from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance, key_values
 from lowwater.state.key_layout import StoredPlace, stage_range
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing._oracle_joins import JoinElement
 from lowwater.time import END_OF_TIME
-from tests.property.stored_operator import two_hashes
 
 SIDES: Mapping[str, Side] = {"left": LEFT, "right": RIGHT, "facts": LEFT, "versions": RIGHT}
 
@@ -167,14 +168,19 @@ def changes(rows: Sequence[Row]) -> Counter[Any]:
     return Counter({row: count for row, count in found.items() if count})
 
 
+def few_hashes(columns: Sequence[Column]) -> NDArray[np.uint64]:
+    """Return one of five numbers for each key."""
+    return hash_keys(columns) % np.uint64(5)
+
+
 @contextmanager
 def colliding() -> Iterator[None]:
-    """Have all keys in two hashes, forgotten soon, and what comes back in small portions."""
+    """Have all keys in few hashes, forgotten soon, and what comes back in portions of one."""
     with (
-        mock.patch.object(spilled_keys, "AT_ONCE", 2),
+        mock.patch.object(spilled_keys, "AT_ONCE", 1),
         mock.patch.object(spilled_keys, "_CHUNK", 1),
         mock.patch.object(keyed_operator, "_FEW_KEYS", 0),
-        mock.patch.object(spilled_keys, "hash_keys", two_hashes),
-        mock.patch.object(stored_keys, "hash_keys", two_hashes),
+        mock.patch.object(spilled_keys, "hash_keys", few_hashes),
+        mock.patch.object(stored_keys, "hash_keys", few_hashes),
     ):
         yield

@@ -126,7 +126,7 @@ def steps(given_: Given, name: str) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", OPERATORS)
 @given(seed=st.integers(0, 2**32), groups=st.integers(1, 3))
-@examples(0.25, is_core=True)
+@examples(0.1, is_core=True)
 def test_what_leaves_memory_makes_no_difference(name: str, seed: int, groups: int) -> None:
     with colliding():
         driven = Driven(OPERATORS[name], groups, spills=True)

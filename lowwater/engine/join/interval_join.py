@@ -139,11 +139,13 @@ class JoinOperator(TwoSided):
 
     def _load_last(self, store: StateStore, spilled: SpilledKeys) -> int | None:
         joining = self.joining
-        alone = [self._gone_after(side) for side in (LEFT, RIGHT) if joining.is_alone(side)]
+        lateness = joining.lateness_us if joining.unmatched == "final" else 0
+        alone = [joining.horizon_us(side) for side in (LEFT, RIGHT) if joining.is_alone(side)]
         if not alone or joining.unmatched == "early":
             return super()._load_last(store, spilled)
         # What may come out holds the watermark. It comes out when it has been here for so long.
-        return spilled.load_last(store, spilled.holds, min(alone))
+        after = saturating_add(saturating_add(min(alone), lateness), 1)
+        return spilled.load_last(store, spilled.holds, after)
 
     def _gone_after(self, side: Side) -> int:
         """How long after its time a row is gone, in microseconds of the watermark."""

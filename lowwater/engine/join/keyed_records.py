@@ -122,11 +122,11 @@ class KeyedRecords:
         self.touch(rows)
 
     def count(self, rows: Int64Array, column: str, by: int) -> Int64Array:
-        """Add to a column, once for each time a row is given; return the rows, by arrival."""
+        """Add to a column, once for each time a row is given; return the distinct rows."""
         own, place = self._scratch.unique(rows, self.table.capacity)
         self.table[column][own] += by * np.bincount(place, minlength=len(own))
         self.touch(own)
-        return own[np.argsort(self.table["born"][own])]
+        return own
 
     def is_row(self, times: Int64Array, rows: Int64Array) -> NDArray[np.bool_]:
         """Return which entries of a queue still stand for a row."""
@@ -223,7 +223,7 @@ class KeyedRecords:
         self.touch(rows)
 
     def rebuild(self) -> Int64Array:
-        """Rebuild what is not stored: how rows are found; return the rows, by arrival."""
+        """Rebuild what is not stored: how rows are found; return the distinct rows."""
         rows = self.table.live()
         rows = rows[np.argsort(self.table["born"][rows], kind="stable")]
         self._find_again(rows)
