@@ -418,9 +418,13 @@ class _ObjectCodes:
         place = (dictionary.offset, len(dictionary), *addresses)
         known = self._known.get(place)
         if known is None:
+            # Readers make a dictionary anew for each batch, mostly of the same values.
+            same = (each for each in self._known.values() if each.values.equals(dictionary))
+            before = next(same, None)
+            known = _KnownDictionary(dictionary, None if before is None else before.codes)
             if len(self._known) >= 4:
                 self._known.pop(next(iter(self._known)))
-            known = self._known[place] = _KnownDictionary(dictionary)
+            self._known[place] = known
         return known
 
 
@@ -434,9 +438,9 @@ class _KnownDictionary:
 
     __slots__ = ("codes", "values")
 
-    def __init__(self, values: pa.Array) -> None:
+    def __init__(self, values: pa.Array, codes: Int64Array | None = None) -> None:
         self.values = values
-        self.codes: Int64Array = np.full(len(values), -1, dtype=np.int64)
+        self.codes = np.full(len(values), -1, dtype=np.int64) if codes is None else codes
 
 
 def _plain(type: pa.DataType | None) -> pa.DataType | None:

@@ -11,6 +11,7 @@ from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import MergedWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.errors import InternalError
+from lowwater.kernels import kernels
 from lowwater.state.arrays import NONE, run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
 from lowwater.triggers._machine import Merge
@@ -233,11 +234,11 @@ def _absorb(state: WindowState, into: Int64Array, rows: Int64Array) -> None:
         return
     table = state.table
     state.aggregation.merge(into, rows)
-    np.add.at(table["new"], into, table["new"][rows])
+    kernels().add_at(table["new"], into, table["new"][rows])
     np.logical_or.at(table["on_time_new"], into, table["on_time_new"][rows])
     if state.rule != "end":
-        pick = np.maximum if state.rule == "latest" else np.minimum
-        pick.at(table["timestamp"], into, table["timestamp"][rows])
+        pick = kernels().max_at if state.rule == "latest" else kernels().min_at
+        pick(table["timestamp"], into, table["timestamp"][rows])
     if state.shown is not None:
         state.shown.merge(into, rows)
     state.drop(rows)
