@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Element as Element
     from lowwater.pipeline import FinalPanes as FinalPanes
     from lowwater.pipeline import GroupedTable as GroupedTable
+    from lowwater.pipeline import Info as Info
     from lowwater.pipeline import JoinedStream as JoinedStream
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import from_pandas as from_pandas
     from lowwater.pipeline import from_source as from_source
     from lowwater.pipeline import from_spark as from_spark
+    from lowwater.pipeline import info as info
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
     from lowwater.pipeline import read_kafka as read_kafka
@@ -183,10 +185,10 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element FinalPanes GroupedTable JoinedStream KeyedStream Pipeline Processed Result Run "
-        "RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
-        "from_iterable from_pandas from_source from_spark read_csv read_jsonl read_kafka read_log "
-        "read_parquet read_postgres_changes run start to_spark"
+        "Element FinalPanes GroupedTable Info JoinedStream KeyedStream Pipeline Processed Result "
+        "Run RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
+        "from_iterable from_pandas from_source from_spark info read_csv read_jsonl read_kafka "
+        "read_log read_parquet read_postgres_changes run start to_spark"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

@@ -223,8 +223,8 @@ _ORDERED = (types.int64, types.float64)
 def _max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         value, held = values[i], target[rows[i]]
-        # NaN wins, as in numpy.
-        if value > held or value != value:
+        # As in numpy NaN wins, and of zeros the later one.
+        if value >= held or value != value:
             target[rows[i]] = value
 
 
@@ -232,7 +232,7 @@ def _max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> Non
 def _min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         value, held = values[i], target[rows[i]]
-        if value < held or value != value:
+        if value <= held or value != value:
             target[rows[i]] = value
 
 
@@ -396,14 +396,8 @@ _PICKED = {np.dtype(np.int64), np.dtype(np.float64)}
 
 
 def _three(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array, Int64Array]:
-    first, *others = map(_whole, columns)
-    match others:
-        case []:
-            return first, first, first
-        case [second]:
-            return first, second, first
-        case _:
-            return first, others[0], others[1]
+    whole = [*map(_whole, columns)]
+    return whole[0], whole[min(1, len(whole) - 1)], whole[-1]
 
 
 def _whole(column: NDArray[Any]) -> NDArray[Any]:

@@ -44,7 +44,6 @@ from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
 from lowwater.errors import DataError, InternalError
-from lowwater.kernels import count_records
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
@@ -441,7 +440,6 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            count_records(len(cut.times))
             self._move_clock(reader.now() if cut.clock is None else cut.clock)
             for bundle in cut.bundles:
                 self._unit_checks[reader].look_at(bundle)

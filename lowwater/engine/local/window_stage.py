@@ -29,6 +29,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.kernels import count_records
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Int64Array
@@ -126,6 +127,7 @@ class WindowRun:
         """Process bundles."""
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
+            count_records(len(incoming.bundle))
             bundle = self._given(incoming)
             kept = self._duplicates.kept(incoming.ids(), bundle.times, operator.watermark, metrics)
             if kept is not None:

@@ -191,10 +191,11 @@ def _merge_rows(
     if not rows.size:
         return into, NONE
     table = state.table
-    if len(rows) > 1:
-        order = np.lexsort((table["end"][rows], table["start"][rows], group))
-        rows, group = rows[order], group[order]
-    same = (table["start"][rows] == merged.start[group]) & (table["end"][rows] == merged.end[group])
+    start, end = table["start"][rows], table["end"][rows]
+    if not _are_sorted(group, start, end):  # they mostly are: sorting costs much more than looking
+        order = np.lexsort((end, start, group))
+        rows, group, start, end = rows[order], group[order], start[order], end[order]
+    same = (start == merged.start[group]) & (end == merged.end[group])
     begins = run_starts(group)
     into[group[begins]] = rows[begins]  # any member's row will do, and the earliest is at hand
     into[group[same]] = rows[same]  # S-P4: an equal window continues, with its index
@@ -226,6 +227,15 @@ def _merge_rows(
     leaving = members != into[group]
     _absorb(state, into[group[leaving]], members[leaving])
     return into, targets
+
+
+def _are_sorted(group: Int64Array, start: Int64Array, end: Int64Array) -> bool:
+    """Whether rows are sorted by (group, start, end)."""
+    ahead = end[1:] >= end[:-1]
+    for column in (start, group):
+        ahead &= column[1:] == column[:-1]
+        ahead |= column[1:] > column[:-1]
+    return bool(ahead.all())
 
 
 def _absorb(state: WindowState, into: Int64Array, rows: Int64Array) -> None:

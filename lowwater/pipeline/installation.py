@@ -1,0 +1,85 @@
+"""What is installed, and what a run would use: for reports of problems, and for the curious."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from typing import final
+
+from lowwater.kernels import WORTH_LOADING, is_installed, kernels
+
+_REQUIRED = ("numpy", "pyarrow", "rocksdict", "sortedcontainers")
+_EXTRAS = {
+    "fast": "numba",
+    "kafka": "confluent-kafka",
+    "pandas": "pandas",
+    "polars": "polars",
+    "postgres": "psycopg",
+    "spark": "pyspark",
+    "testing": "hypothesis",
+    "viz": "matplotlib",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Versions, and which kernels this process uses. ``print(lw.info())`` shows all.
+
+    Args:
+        lowwater: The version of this library.
+        python: The version of Python.
+        platform: The operating system and processor.
+        kernels: The kernels in use: ``"numpy"``, or ``"numba"`` for the compiled ones.
+        compiled_available: Whether the compiled kernels can be used (``lowwater[fast]``).
+        packages: The versions of required packages and of those of extras that are installed.
+    """
+
+    lowwater: str
+    python: str
+    platform: str
+    kernels: str
+    compiled_available: bool
+    packages: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [
+            f"lowwater {self.lowwater}, Python {self.python}, {self.platform}",
+            f"kernels: {self.kernels} ({self._outlook()})",
+        ]
+        lines += [f"{name} {self.packages[name]}" for name in _REQUIRED]
+        for extra, package in _EXTRAS.items():
+            found = self.packages.get(package, "is not installed")
+            lines.append(f"{package} {found} (extra {extra})")
+        return "\n".join(lines)
+
+    def _outlook(self) -> str:
+        if self.kernels == "numba":
+            return "compiled"
+        if self.compiled_available:
+            return f"the compiled ones are loaded after {WORTH_LOADING:,} records"
+        return "install lowwater[fast] for compiled ones"
+
+
+def info() -> Info:
+    """Return what is installed, and which kernels this process uses. Loads no package.
+
+    >>> info().kernels in {"numpy", "numba"}
+    True
+    """
+    return Info(
+        _version("lowwater") or "not installed",
+        platform.python_version(),
+        platform.platform(terse=True),
+        kernels().NAME,
+        is_installed(),
+        {name: found for name in (*_REQUIRED, *_EXTRAS.values()) if (found := _version(name))},
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
