@@ -16,6 +16,7 @@ from lowwater.state.arrays import object_bytes
 from lowwater.time import Int64Array
 
 _SMALLEST = 64
+_AT_ONCE = 65_536  # tuples that an index makes room for
 _FINDING = 64  # bytes of what finds a row: index, queues, journal
 
 
@@ -242,6 +243,19 @@ class Index:
         New rows are allocated in the table, their indexed columns set. Equal tuples share a row.
         Amortised O(n) expected.
         """
+        count = len(values[0])
+        if count <= _AT_ONCE:
+            return self._find_or_insert(values)
+        # Room for all at once would make the index several times as large as what it holds, where
+        # most are here already.
+        parts = [
+            self._find_or_insert([value[first : first + _AT_ONCE] for value in values])
+            for first in range(0, count, _AT_ONCE)
+        ]
+        found, new = zip(*parts, strict=True)
+        return np.concatenate(found), np.concatenate(new)
+
+    def _find_or_insert(self, values: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
         self._reserve(len(values[0]))
         found, first, slot = kernels().find_or_claim(self._slots, self._columns(), values)
         if not first.size:
