@@ -341,19 +341,19 @@ def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -
     if isinstance(values, int):
         if target.dtype == np.int64:
             return _add_one_at(target, _whole(rows), values)
-    elif (target.dtype, values.dtype) in _ADDED:
+    elif (target.dtype, values.dtype) in _ADDED and values.shape == rows.shape:
         return _add_at(target, _whole(rows), _whole(values))
     return plain.add_at(target, rows, values)
 
 
 def max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
-    if target.dtype == values.dtype and target.dtype in _PICKED:
+    if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
         return _max_at(target, _whole(rows), _whole(values))
     return plain.max_at(target, rows, values)
 
 
 def min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
-    if target.dtype == values.dtype and target.dtype in _PICKED:
+    if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
         return _min_at(target, _whole(rows), _whole(values))
     return plain.min_at(target, rows, values)
 

@@ -153,6 +153,23 @@ def test_counting(dtype: str, step: int) -> None:
         assert held.tolist() == [0, step, 0, 3 * step, 0]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+@pytest.mark.parametrize("what", ["add_at", "max_at", "min_at"])
+@pytest.mark.parametrize("kind", KINDS, ids=["plain", "compiled"])
+def test_one_value_is_for_all_rows_and_other_numbers_are_refused(
+    kind: Kernels, what: str, dtype: str
+) -> None:
+    rows = np.array([3, 1, 3, 3])
+    for one in (np.array(5, dtype), np.array([5], dtype)):
+        held, wanted = np.zeros(5, dtype), np.zeros(5, dtype)
+        getattr(kind, what)(held, rows, one)
+        getattr(kind, what)(wanted, rows, np.full(4, 5, dtype))
+        assert held.tolist() == wanted.tolist()
+    for size in (0, 2, 3, 5):
+        with pytest.raises(ValueError, match="broadcast"):
+            getattr(kind, what)(np.zeros(5, dtype), rows, np.ones(size, dtype))
+
+
 @given(SEEDS, SIZES, st.booleans())
 def test_merging_intervals(seed: int, size: int, touching: bool) -> None:
     random = np.random.default_rng(seed)
