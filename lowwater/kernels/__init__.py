@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
 from lowwater.time import Int64Array
 
@@ -140,8 +140,10 @@ def kernels() -> Kernels:
 def count_records(records: int) -> None:
     """Say that so many records are about to be processed; may load the compiled kernels.
 
+    Compiled kernels that are there but cannot be loaded are a warning, as the others do the same.
+
     Raises:
-        InvalidArgument: ``LOWWATER_KERNELS`` names no kernels, or some that are not installed.
+        InvalidArgument: ``LOWWATER_KERNELS`` names no kernels, or some that cannot be loaded.
     """
     choice = _CHOICE
     if choice.is_final:
@@ -151,14 +153,29 @@ def count_records(records: int) -> None:
     if wanted != "auto":
         use(wanted)
     elif choice.records >= WORTH_LOADING:
-        use("numba" if is_installed() else "numpy")
+        use_best()
+
+
+def use_best() -> None:
+    """Have this process use the compiled kernels if they are installed and can be loaded."""
+    if is_installed():
+        try:
+            return use("numba")
+        except InvalidArgument as error:
+            use("numpy")
+            warn(
+                PipelineWarning,
+                f"the run goes on without compiled kernels: {error.what}",
+                hint=f"Reinstall lowwater[fast], or set {_VARIABLE}=numpy to do without",
+            )
+    return use("numpy")
 
 
 def use(name: str) -> None:
     """Have this process use the kernels of a name, ``"numpy"`` or ``"numba"``, from now on.
 
     Raises:
-        InvalidArgument: There are none of this name, or they are not installed.
+        InvalidArgument: There are none of this name, or they are not installed or do not load.
     """
     if name == "numpy":
         _CHOICE.active = plain
@@ -172,12 +189,29 @@ def use(name: str) -> None:
             hint="Install lowwater[fast], or set it to auto or numpy",
         )
     else:
-        from lowwater.kernels import compiled
-
-        _CHOICE.active = compiled
+        _CHOICE.active = _load()
     _CHOICE.is_final = True
 
 
 def is_installed() -> bool:
     """Whether numba, which compiles the kernels, is installed. Loads nothing."""
     return find_spec("numba") is not None
+
+
+def _load() -> Kernels:
+    try:
+        from lowwater.kernels import compiled
+    except Exception as error:  # whatever numba, LLVM or a cache on disk raises
+        raise InvalidArgument(
+            f"numba is installed but does not load: {type(error).__name__}: "
+            + str(error).rstrip("."),
+            hint=f"Reinstall lowwater[fast], or set {_VARIABLE} to auto or numpy",
+        ) from error
+    if not compiled.IS_CACHED:
+        warn(
+            PipelineWarning,
+            "numba finds no folder that it may write to, so each process compiles the kernels "
+            "anew, which takes some seconds",
+            hint=f"Set NUMBA_CACHE_DIR to such a folder, or {_VARIABLE}=numpy to do without",
+        )
+    return compiled

@@ -32,8 +32,20 @@ _SLOTS, _SLOTS_OUT = _array(types.int32), _array(types.int32, written=True)
 _HASHES, _HASHES_OUT = _array(types.uint64), _array(types.uint64, written=True)
 
 
+def _is_cacheable() -> bool:
+    """Whether numba has a folder to keep what it compiles in."""
+    try:
+        njit(cache=True)(_is_cacheable)
+    except RuntimeError:
+        return False
+    return True
+
+
+IS_CACHED = _is_cacheable()
+
+
 def _compiled(*signatures: Any) -> Callable[[_Loop], _Loop]:
-    options: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+    options: Any = {"cache": IS_CACHED, "nogil": True, "error_model": "numpy"}
     return cast("Callable[[_Loop], _Loop]", njit(list(signatures), **options))
 
 
