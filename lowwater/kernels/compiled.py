@@ -136,7 +136,10 @@ def _find(
             rows[i] = row
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_SLOTS_OUT, _HASHES, *[_IN] * 6, *[_OUT] * 5))
+_TWO = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
+
+
+@_compiled(_TWO(_SLOTS_OUT, _HASHES, *[_IN] * 6, *[_OUT] * 5))
 def _find_or_claim(
     slots: NDArray[np.int32], hashes: _Hashes,
     a: Int64Array, b: Int64Array, c: Int64Array,

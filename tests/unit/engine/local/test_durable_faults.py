@@ -226,7 +226,7 @@ def test_a_position_that_is_no_dict_is_refused(tmp_path: Path) -> None:
         def __init__(self, count: int) -> None:
             super().__init__(count)
             inner = self.batches_from
-            self.batches_from = lambda *given: ((r, p["next"]) for r, p in inner(*given))  # type: ignore[assignment,misc]
+            self.batches_from = lambda *given: ((r, p["next"]) for r, p in inner(*given))
 
     stream = lw.from_source(Counting(20), time="at", watermark=lw.Ascending())
     sums = stream.key_by(k=lw.lit("k")).window(lw.FixedWindows("10s")).aggregate(n=lw.count())
