@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
+from lowwater.kernels.plain import Claims
 from lowwater.time import Int64Array
 
 WORTH_LOADING = 500_000
@@ -50,13 +51,12 @@ class Kernels(Protocol):
 
     def find_or_claim(
         self, slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
-    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+    ) -> Claims:
         """Find the row of each tuple of values, and claim a slot for each that has none.
 
         Returns:
-            (rows, at, slot): the row of each tuple, or ``CLAIMED - j`` for the j-th new one; for
-            each new one, a place where it occurs, and its slot, into which the caller writes its
-            row number. New tuples are in any order.
+            The rows, and the claims. The caller writes row numbers into the claimed slots, and into
+            ``rows`` at ``missing``.
         """
 
     def place(

@@ -14,7 +14,7 @@ from numba import njit, types
 from numpy.typing import NDArray
 
 from lowwater.kernels import plain
-from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS
+from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Claims
 from lowwater.time import Int64Array
 
 NAME = "numba"
@@ -148,16 +148,19 @@ def _find(
             rows[i] = row
 
 
-@_compiled(types.int64(_SLOTS_OUT, _HASHES, *[_IN] * 6, _OUT, _OUT, _OUT))
+_TWO = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
+
+
+@_compiled(_TWO(_SLOTS_OUT, _HASHES, *[_IN] * 6, *[_OUT] * 5))
 def _find_or_claim(
     slots: NDArray[np.int32], hashes: _Hashes,
     a: Int64Array, b: Int64Array, c: Int64Array,
     x: Int64Array, y: Int64Array, z: Int64Array,
-    rows: Int64Array, firsts: Int64Array, places: Int64Array,
-) -> int:  # fmt: skip
+    rows: Int64Array, missing: Int64Array, which: Int64Array, first: Int64Array, slot: Int64Array,
+) -> tuple[int, int]:  # fmt: skip
     mask, shift = len(slots) - 1, _shift(len(slots))
     found = np.empty(_BLOCK, dtype=np.int64)
-    count = 0
+    absent = new = 0
     for begin in range(0, len(rows), _BLOCK):
         end = min(begin + _BLOCK, len(rows))
         _look(slots, shift, hashes, a, b, c, x, y, z, begin, end, found)
@@ -167,21 +170,25 @@ def _find_or_claim(
             while row < 0:
                 row = np.int64(slots[at])
                 if row == EMPTY:
-                    firsts[count] = i
-                    places[count] = at
-                    row = CLAIMED - count
+                    first[new] = i
+                    slot[new] = at
+                    row = CLAIMED - new
                     slots[at] = row
-                    count += 1
+                    new += 1
                     break
                 if row >= 0:
                     if _is(a, b, c, row, x, y, z, i):
                         break
-                elif row <= CLAIMED and _is(x, y, z, firsts[CLAIMED - row], x, y, z, i):
+                elif row <= CLAIMED and _is(x, y, z, first[CLAIMED - row], x, y, z, i):
                     break
                 row = -1
                 at = (at + 1) & mask
             rows[i] = row
-    return count
+            if row < 0:
+                missing[absent] = i
+                which[absent] = CLAIMED - row
+                absent += 1
+    return absent, new
 
 
 @_compiled(types.void(_SLOTS_OUT, _HASHES, _IN, _SLOTS_OUT))
@@ -325,14 +332,14 @@ def find(
 
 def find_or_claim(
     slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+) -> Claims:
     if len(values) > _WIDEST:
         return plain.find_or_claim(slots, columns, values)
-    rows, firsts, places = np.empty((3, len(values[0])), dtype=np.int64)
-    count = _find_or_claim(
-        slots, mixed(values), *_three(columns), *_three(values), rows, firsts, places
+    rows, missing, which, first, slot = np.empty((5, len(values[0])), dtype=np.int64)
+    absent, new = _find_or_claim(
+        slots, mixed(values), *_three(columns), *_three(values), rows, missing, which, first, slot
     )
-    return rows, firsts[:count], places[:count]
+    return Claims(rows, missing[:absent], which[:absent], first[:new], slot[:new])
 
 
 def place(

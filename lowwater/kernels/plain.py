@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,28 @@ EMPTY = -1
 DELETED = -2
 """A slot whose row was removed."""
 CLAIMED = -3
-"""A slot that holds ``CLAIMED - n`` is taken by the n-th new tuple, whose row is not known yet."""
+"""A slot that holds this or less is taken by a new tuple, whose row is not known yet."""
 
 # Odd 64-bit constants with well-mixed bits (the golden ratio and splitmix64's multipliers).
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class Claims(NamedTuple):
+    """What came of finding tuples of values and claiming slots for new ones, arrays of int64.
+
+    Args:
+        rows: The row of each tuple; of those at ``missing``, anything.
+        missing: The places of tuples that have no row, rising. Equal ones are one new tuple.
+        which: For each of these, which of the new tuples it is.
+        at: For each new tuple, a place where it occurs.
+        slot: Its slot.
+    """
+
+    rows: Int64Array
+    missing: Int64Array
+    which: Int64Array
+    at: Int64Array
+    slot: Int64Array
 
 
 def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
@@ -42,11 +60,11 @@ def find(
 
 def find_or_claim(
     slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+) -> Claims:
     rows, ends = _probe(slots, columns, values)
     missing = np.flatnonzero(rows < 0)
     if not missing.size:
-        return rows, missing, missing
+        return Claims(rows, missing, missing, missing, missing)
     values = [value[missing] for value in values]
     at = ends[missing]
     mask = len(slots) - 1
@@ -73,8 +91,7 @@ def find_or_claim(
     first = np.concatenate(winners)
     number = np.empty(len(missing), dtype=np.int64)
     number[first] = np.arange(len(first))
-    rows[missing] = CLAIMED - number[owner]
-    return rows, missing[first], np.concatenate(places)
+    return Claims(rows, missing, number[owner], missing[first], np.concatenate(places))
 
 
 def place(

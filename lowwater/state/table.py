@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.errors import InternalError
 from lowwater.kernels import kernels
-from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
+from lowwater.kernels.plain import DELETED, EMPTY
 from lowwater.state.arrays import object_bytes
 from lowwater.time import Int64Array
 
@@ -257,9 +257,10 @@ class Index:
 
     def _find_or_insert(self, values: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
         self._reserve(len(values[0]))
-        found, first, slot = kernels().find_or_claim(self._slots, self._columns(), values)
+        found = kernels().find_or_claim(self._slots, self._columns(), values)
+        rows, first, slot = found.rows, found.at, found.slot
         if not first.size:
-            return found, first
+            return rows, first
         new = self._table.allocate(len(first))
         for name, value in zip(self._on, values, strict=True):
             self._table[name][new] = value[first]
@@ -267,9 +268,8 @@ class Index:
         self._table[self._slot_name][new] = slot.astype(np.int32)
         self._used += len(first)
         self._live += len(first)
-        claimed = np.flatnonzero(found <= CLAIMED)
-        found[claimed] = new[CLAIMED - found[claimed]]
-        return found, new
+        rows[found.missing] = new[found.which]
+        return rows, new
 
     def insert(self, rows: Int64Array) -> None:
         """Index rows whose columns are set; none equal to another or to one already here."""

@@ -187,13 +187,14 @@ class WindowState:
                 their places in the order of first-seen keys by it.
         """
         self._cover_keys()
-        fresh = seen[self._key_rows[seen] == 0]
-        if fresh.size:
+        keys = self.table["key"][rows]
+        if (self._key_rows[keys] == 0).any():  # of few rows; most keys have windows already
+            fresh = seen[self._key_rows[seen] == 0]
             newcomers, _ = self.scratch.unique(fresh, len(self._key_rows))
             self._key_place[newcomers] = self.places_given + np.arange(len(newcomers))
             self.places_given += len(newcomers)
             self._live_keys += len(newcomers)
-        kernels().add_at(self._key_rows, self.table["key"][rows], 1)
+        kernels().add_at(self._key_rows, keys, 1)
 
     def order(self, rows: Int64Array, due: Int64Array | None = None) -> Int64Array:
         """Return the order that sorts rows by (due, end, start, first-seen key)."""

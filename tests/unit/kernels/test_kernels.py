@@ -68,7 +68,7 @@ def test_an_index_filled_and_emptied_by_either_is_read_by_both(
         for kind in KINDS:
             assert kind.find(slots, columns, values).tolist() == wanted
         chosen = KINDS[int(random.integers(2))]
-        rows, first, slot = chosen.find_or_claim(slots, columns, values)
+        rows, missing, which, first, slot = chosen.find_or_claim(slots, columns, values)
         fresh = list(dict.fromkeys(each for each in given_ if each not in model))
         assert sorted(given_[at] for at in first.tolist()) == sorted(fresh)
         assert (slots[slot] <= CLAIMED).all()
@@ -80,8 +80,9 @@ def test_an_index_filled_and_emptied_by_either_is_read_by_both(
             column[new] = value[first]
         model |= {given_[at]: row for at, row in zip(first.tolist(), new.tolist(), strict=True)}
         slot_of |= dict(zip(new.tolist(), slot.tolist(), strict=True))
-        resolved = [row if row >= 0 else int(new[CLAIMED - row]) for row in rows.tolist()]
-        assert resolved == [model[each] for each in given_]
+        assert missing.tolist() == [at for at, row in enumerate(wanted) if row == EMPTY]
+        rows[missing] = new[which]
+        assert rows.tolist() == [model[each] for each in given_]
         for each in [key for key in model if random.random() < 0.4]:
             slots[slot_of.pop(model.pop(each))] = DELETED
 
