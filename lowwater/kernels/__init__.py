@@ -126,6 +126,7 @@ class _Choice:
     def __init__(self) -> None:
         self.active: Kernels = plain
         self.is_final = False
+        self.is_broken = False
         self.records = 0
 
 
@@ -163,6 +164,7 @@ def use_best() -> None:
             return use("numba")
         except InvalidArgument as error:
             use("numpy")
+            _CHOICE.is_broken = True
             warn(
                 PipelineWarning,
                 f"the run goes on without compiled kernels: {error.what}",
@@ -191,6 +193,22 @@ def use(name: str) -> None:
     else:
         _CHOICE.active = _load()
     _CHOICE.is_final = True
+
+
+def outlook() -> str:
+    """Return why this process uses its kernels, and when the compiled ones come."""
+    wanted = os.environ.get(_VARIABLE) or "auto"
+    if kernels().NAME == "numba":
+        return "compiled"
+    if not is_installed():
+        return "install lowwater[fast] for compiled ones"
+    if _CHOICE.is_broken:
+        return "the compiled ones do not load"
+    if _CHOICE.is_final or wanted not in {"auto", "numba"}:
+        return f"{_VARIABLE}={wanted}"
+    if wanted == "numba":
+        return "the compiled ones are loaded before the first record"
+    return f"the compiled ones are loaded after {WORTH_LOADING:,} records"
 
 
 def is_installed() -> bool:
