@@ -9,6 +9,7 @@ import numpy as np
 
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import MergedWindows
+from lowwater.engine.window.placement import require_int64
 from lowwater.engine.window.window_state import WindowState
 from lowwater.errors import InternalError
 from lowwater.kernels import kernels
@@ -149,6 +150,7 @@ def _gather(
         order = sort_by_key_and_time(keys, start)
         keys = keys[order]
         local = function.merge(keys, start[order], end[order])
+        require_int64(function, "merge", local.group, local.start, local.end)
         proto_of_element[order] = local.group
         key = keys[run_starts(local.group)]
         start, end = local.start, local.end
@@ -175,6 +177,7 @@ def _gather(
     else:
         order = np.lexsort((end, start, key))
     merged = function.merge(key[order], start[order], end[order])
+    require_int64(function, "merge", merged.group, merged.start, merged.end)
     return _Parties(proto_of_element, protos, rows, order, key[order], merged)
 
 

@@ -10,10 +10,32 @@ import numpy as np
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import EXPIRED, REFUSED, UNWINDOWED, Bundle, LateBatch
 from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import InvalidArgument
 from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
 
 Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
 """(element, start, end) of (element, window) pairs; ``None`` for one window each, in order."""
+
+
+def require_int64(function: object, method: str, *arrays: Int64Array | None) -> None:
+    """Raise unless what a window function returned is int64: others would round, or not hash.
+
+    Args:
+        function: The window function, a user's own perhaps.
+        method: Which method returned the arrays.
+        arrays: The arrays; ``None`` for one left out.
+
+    Raises:
+        InvalidArgument: An array is of another dtype.
+    """
+    for array in arrays:
+        if array is not None and np.asarray(array).dtype != np.int64:
+            raise InvalidArgument(
+                f"{type(function).__name__}.{method} returned an array of dtype "
+                f"{np.asarray(array).dtype}, which is not int64",
+                where="window",
+                hint="Convert it with .astype(np.int64): instants are microseconds",
+            )
 
 
 @final
@@ -108,6 +130,7 @@ class Placement:
         columns = {name: bundle.values[name].data for name in windows.columns}
         assigned = windows.assign(bundle.times, columns)
         element, start, end = assigned.element, assigned.start, assigned.end
+        require_int64(windows, "assign", start, end, element)
         if assigned.unwindowed is not None:
             late.add_unwindowed(assigned.unwindowed + first)
         if watermark == START_OF_TIME or not len(end):

@@ -8,6 +8,7 @@ import pytest
 
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger
+from lowwater.testing import Scenario
 from lowwater.time import Int64Array
 from lowwater.triggers import (
     AfterCount,
@@ -20,7 +21,7 @@ from lowwater.triggers import (
     Trigger,
     TriggerContext,
 )
-from lowwater.windows import Assignment, CustomWindows, FixedWindows, Sessions
+from lowwater.windows import Assignment, CustomWindows, FixedWindows, Merged, Sessions
 from tests.unit.triggers.test_values import EveryOther
 
 MINUTE = FixedWindows("1m")
@@ -131,6 +132,37 @@ def test_windows_that_merge_must_say_how() -> None:
     wrong.merge_scope = "sometimes"
     with pytest.raises(InvalidArgument, match="merge_scope='sometimes'"):
         Windowing(windows=wrong)
+
+
+class Typed:
+    """Windows of a minute whose methods return arrays of some dtype."""
+
+    columns = ()
+
+    def __init__(self, dtype: str, *, merges: bool) -> None:
+        self._dtype = dtype
+        self._merges = merges
+        self.merge_scope: Any = "overlapping" if merges else "none"
+
+    def assign(self, times: Int64Array, columns: Any) -> Assignment:
+        start = times - times % 60_000_000
+        dtype = "int64" if self._merges else self._dtype
+        return Assignment(start, (start + 60_000_000).astype(dtype))
+
+    def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
+        merged = Sessions("1m").merge(keys, start, end)
+        return Merged(merged.group, merged.start, merged.end.astype(self._dtype))
+
+
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "uint64", "float64", "datetime64[us]", ">i8"])
+def test_windows_must_be_int64(dtype: str, merges: bool) -> None:
+    """Floats round, and compiled kernels take int64 alone."""
+    given = Scenario().add((1, "00:00:10", "a"), (2, "00:01:20", "b")).end()
+    method = "merge" if merges else "assign"
+    with pytest.raises(InvalidArgument, match=rf"Typed\.{method} returned .* not int64"):
+        given.run_windowing(Windowing(windows=Typed(dtype, merges=merges)))
+    assert given.run_windowing(Windowing(windows=Typed("int64", merges=merges))).panes
 
 
 class NoMerge:
