@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
     from lowwater.engine.graph.trace import TracedElement as TracedElement
+    from lowwater.engine.graph.trace import Tracing as Tracing
     from lowwater.engine.join.joining import Between as Between
     from lowwater.engine.join.joining import between as between
     from lowwater.engine.process import Emitted as Emitted
@@ -175,7 +176,7 @@ _PLACES = {
     "lowwater.engine.records.batch": "Records",
     "lowwater.engine.graph.sources": "CommitListener ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",
-    "lowwater.engine.graph.trace": "Trace TracedElement",
+    "lowwater.engine.graph.trace": "Trace TracedElement Tracing",
     "lowwater.engine.window.windowing": "Windowing",
     "lowwater.errors": (
         "DataError DataWarning InternalError InvalidArgument LowwaterError LowwaterWarning "
