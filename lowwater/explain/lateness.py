@@ -75,6 +75,8 @@ class LatenessProfile:
             faster than it was produced.
         present: The choice that the run was made with; ``None`` if its watermark has no delay.
         around: The choices that share one of the two with the present one, and are no candidates.
+        arrived: How many elements arrived, if the trace has a sample of them and so ``elements`` is
+            less; else ``None``.
     """
 
     rows: tuple[LatenessRow, ...]
@@ -83,6 +85,7 @@ class LatenessProfile:
     wait_by: WaitBy
     present: LatenessRow | None = None
     around: tuple[LatenessRow, ...] = ()
+    arrived: int | None = None
 
     @property
     def suggestion(self) -> LatenessRow:
@@ -126,14 +129,18 @@ class LatenessProfile:
             ]
             for delay in delays
         )  # fmt: skip
-        of = f"Of {self.elements:,} elements; the stronger the colour, the more are dropped."
+        of = f"Of {self._total()}; the stronger the colour, the more are dropped."
         return html.display(
             name, html.table(head, lines), html.note(of), *map(html.note, self._said())
         )
 
+    def _total(self) -> str:
+        sample = "" if self.arrived is None else f" (a sample of {self.arrived:,})"
+        return f"{self.elements:,} elements{sample}"
+
     def _said(self) -> tuple[str, str]:
         said = self.suggestion
-        what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
+        what = f"{said.late:,} late, {said.dropped:,} dropped of {self._total()}"
         by = "the clock" if self.wait_by == "clock" else "event time"
         disorder = format_duration(self.disorder)
         choice = (
@@ -190,7 +197,8 @@ def lateness_profile(
 
     Each element is judged individually, in order of arrival at the stage and before windows merge
     (S-O3), against a watermark that trails the latest earlier element by ``delay``
-    (:class:`lowwater.BoundedDisorder`). Duplicates are left out.
+    (:class:`lowwater.BoundedDisorder`). Duplicates are left out. Of a trace that is a sample, the
+    elements that were drawn by chance are counted, each against all that arrived before it.
 
     Args:
         trace: The trace of the run.
@@ -233,6 +241,7 @@ def lateness_profile(
         wait_by,
         next((row for row in rows if (row.delay, row.lateness) == now), None),
         tuple(around),
+        None if of.sample is None else of.arrived,
     )
 
 
@@ -266,10 +275,19 @@ class _Columns:
 
     @classmethod
     def of(cls, stage: StageTrace) -> _Columns:
-        came = [e for e in stage.elements if e.outcome != "duplicate" and not e.retract]
+        sample = stage.sample
+        rows = [
+            at
+            for at, e in enumerate(stage.elements)
+            if e.outcome != "duplicate" and not e.retract and (sample is None or sample.drawn[at])
+        ]
+        came = [stage.elements[at] for at in rows]
         times = np.array([e.time for e in came], dtype=np.int64)
-        latest = np.full(len(came), START_OF_TIME, dtype=np.int64)
-        latest[1:] = np.maximum.accumulate(times)[:-1] if came else ()
+        if sample is None:
+            latest = np.full(len(came), START_OF_TIME, dtype=np.int64)
+            latest[1:] = np.maximum.accumulate(times)[:-1] if came else ()
+        else:
+            latest = sample.latest[rows]
         element: list[int] = []
         window: list[int] = []
         ends: list[int] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -387,8 +387,9 @@ def _windows_of(windowing: Windowing | None, bundle: Bundle) -> list[list[Window
     columns = {name: bundle.values[name].data for name in windows.columns}
     assigned = windows.assign(bundle.times, columns)
     of = range(len(bundle)) if assigned.element is None else assigned.element.tolist()
-    for at, start, end in zip(of, assigned.start.tolist(), assigned.end.tolist(), strict=True):
-        found[at].append(Window(Instant(start), Instant(end)))
+    for at, window in zip(of, _windows(assigned.start, assigned.end), strict=True):
+        if window is not None:
+            found[at].append(window)
     return found
 
 
@@ -400,13 +401,23 @@ def _dropped(
     reasons: list[str | None] = [None] * number
     if late is None:
         return windows, reasons
-    for element, window, reason in zip(
-        places[late.element].tolist(), late.windows(), late.reason.tolist(), strict=True
-    ):
+    elements = places[late.element].tolist()
+    dropped_from = _windows(late.start, late.end)
+    for element, window, reason in zip(elements, dropped_from, late.reason.tolist(), strict=True):
         if window is not None:
             windows[element] = (*windows[element], window)
         reasons[element] = reasons[element] or REASONS[reason]
     return windows, reasons
+
+
+def _windows(start: Int64Array, end: Int64Array) -> Iterator[Window | None]:
+    """Yield windows, ``None`` for empty ones; equal ones are one object, since many recur."""
+    made: dict[tuple[int, int], Window] = {}
+    for ends in zip(start.tolist(), end.tolist(), strict=True):
+        window = made.get(ends)
+        if window is None and ends[0] < ends[1]:
+            window = made[ends] = _window(ends)
+        yield window
 
 
 def _values(bundle: Bundle, records: list[Any]) -> list[dict[str, Any]]:
