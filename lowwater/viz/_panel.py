@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.graph.traced_parts import keys_of
 from lowwater.engine.records.panes import Pane
 from lowwater.time import saturating_add
 from lowwater.viz.axes import TraceOrdinates
@@ -33,6 +35,8 @@ from lowwater.viz.words import (
     window_text,
 )
 from lowwater.windows import Window
+
+_LEAST = 20
 
 
 @final
@@ -60,18 +64,39 @@ class PanelLimits:
     rows: int = 22
 
     @classmethod
-    def of(cls, panels: int) -> PanelLimits:
-        """Return the limits in a diagram of so many panels: each has its share."""
-        whole, side = cls(), max(1, panels) ** 0.5
+    def of(cls, trace: StageTrace, keys: Sequence[Hashable]) -> PanelLimits:
+        """Return the limits of each panel, such that the panels together keep to them."""
+        whole, side = cls(), max(1, len(keys)) ** 0.5
 
-        def share(most: int) -> int:
-            return max(20, most // max(1, panels))
+        def share(most: int, items: Sequence[Any]) -> int:
+            count = Counter(map(hashable, keys_of(items)))
+            return fair_share(most, [count[key] for key in keys])
 
         return cls(
-            share(whole.marks), share(whole.dropped), share(whole.boxes),
-            share(whole.retractions), share(whole.merges), share(whole.bands),
-            int(whole.columns / side), int(whole.rows / side),
-        )  # fmt: skip
+            share(whole.marks, trace.elements),
+            share(whole.dropped, trace.elements),
+            share(whole.boxes, trace.panes),
+            share(whole.retractions, trace.panes),
+            share(whole.merges, trace.merges),
+            share(whole.bands, trace.panes),
+            int(whole.columns / side),
+            int(whole.rows / side),
+        )
+
+
+def fair_share(most: int, counts: Sequence[int]) -> int:
+    """Return how many each may have so that all together have at most ``most``, or 20 each.
+
+    >>> fair_share(300, [10, 1000, 200]), fair_share(300, [10, 20, 30])
+    (145, 300)
+    """
+    left, sizes = most, sorted(counts)
+    for at, size in enumerate(sizes):
+        share = left // (len(sizes) - at)
+        if size > share:
+            return max(_LEAST, share)
+        left -= size
+    return most
 
 
 _T = TypeVar("_T")

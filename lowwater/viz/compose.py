@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from lowwater.engine.graph.outline import spec_text
 from lowwater.engine.graph.trace import StageTrace
+from lowwater.engine.graph.traced_parts import keys_of
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
     START_OF_TIME,
@@ -71,7 +72,7 @@ def compose(
     x = _x_span(trace) if stretch is None else Span.airy(stretch.low, stretch.high, _AIR)
     y = _y_span(ordinates)
     watermark = tuple(_watermark(trace, ordinates))
-    limits = PanelLimits.of(len(chosen))
+    limits = PanelLimits.of(trace, chosen)
     panels: list[Panel] = []
     for key in chosen:
         panel = PanelOf(trace, key, ordinates, x, y, watermark, limits)
@@ -144,9 +145,8 @@ def _keys(
 
 def _busy(trace: StageTrace) -> Counter[Hashable]:
     """Return the number of events of each key."""
-    count = Counter(hashable(element.key) for element in trace.elements)
-    for pane in trace.panes:
-        count[hashable(pane.key)] += 1
+    count = Counter(map(hashable, keys_of(trace.elements)))
+    count.update(map(hashable, keys_of(trace.panes)))
     return count
 
 

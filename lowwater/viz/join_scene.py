@@ -5,15 +5,17 @@ Each lane has event time to the right and processing time upwards, as the scene 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedPair, TracedSide
+from lowwater.engine.graph.traced_parts import keys_of
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration, saturating_add
-from lowwater.viz._panel import hashable
+from lowwater.viz._panel import fair_share, hashable
 from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
 from lowwater.viz.scene import Mark, Scene, Span, WatermarkStep
 from lowwater.viz.words import (
@@ -188,7 +190,7 @@ def join_scene(
     moments = [*ordinates.elements, *ordinates.pairs] or list(ordinates.moves)
     y = Span.airy(min(moments, default=0), max(moments, default=1), 8)
     watermark = tuple(_steps(trace, ordinates, None))
-    limits = _Limits.of(len(chosen), x, y)
+    limits = _Limits.of(trace, chosen, x, y)
     made = [
         _PanelOf(trace, ordinates, key, stretch, column, limits).build(watermark) for key in chosen
     ]
@@ -225,11 +227,17 @@ class _Limits:
     y: Span
 
     @classmethod
-    def of(cls, panels: int, x: Span, y: Span) -> _Limits:
-        """Return the limits in a diagram of so many panels: each has its share."""
-        many = max(1, panels)
-        most = (MOST_RECORDS, MOST_LINKS, MOST_STEPS)
-        return cls(*(max(20, each // many) for each in most), x, y)
+    def of(cls, trace: StageTrace, keys: Sequence[Hashable], x: Span, y: Span) -> _Limits:
+        """Return the limits of each panel, such that the panels together keep to them."""
+        count = Counter(map(hashable, keys_of(trace.elements)))
+        many = max(1, len(keys))
+        return cls(
+            fair_share(MOST_RECORDS, [count[key] for key in keys]),
+            MOST_LINKS if many == 1 else fair_share(MOST_LINKS, [len(trace.pairs)] * many),
+            MOST_STEPS // many,
+            x,
+            y,
+        )
 
     def visible(self, steps: Sequence[WatermarkStep]) -> tuple[WatermarkStep, ...]:
         """Return the steps of a watermark that are large enough to see."""

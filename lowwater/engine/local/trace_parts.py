@@ -186,7 +186,8 @@ class ElementPart(TracedPart[TracedElement]):
             zip(key_values(bundle.keys, number), bundle.times.tolist(), strict=True)
         ):
             gone = dropped[at]
-            went = tuple(window for window in windows[at] if window not in gone)
+            lost = frozenset(gone)
+            went = tuple(window for window in windows[at] if window not in lost)
             origin = origins[at]
             outcome: ElementOutcome = "kept"
             if at not in first_ones:
