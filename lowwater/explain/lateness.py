@@ -214,8 +214,8 @@ def lateness_profile(
     """
     of = _stage_of(trace, stage)
     columns = _Columns.of(of)
-    tried = _candidates("delays", delays) or columns.delays()
-    allowed = _candidates("lateness", lateness) or columns.latenesses(min(tried))
+    tried = candidates("delays", delays) or columns.delays()
+    allowed = candidates("lateness", lateness) or columns.latenesses(min(tried))
     wait_by = columns.wait_by()
     now = _present(trace, of)
     rows = []
@@ -232,10 +232,10 @@ def lateness_profile(
         for each in sorted({*allowed, *now[1:]}):
             late, dropped = columns.judged(delay, each)
             rows.append(LatenessRow(delay, each, late, dropped, median, p99))
-    candidates = [row for row in rows if row.delay in tried and row.lateness in allowed]
-    around = [row for row in rows if row not in candidates]
+    chosen = [row for row in rows if row.delay in tried and row.lateness in allowed]
+    around = [row for row in rows if row not in chosen]
     return LatenessProfile(
-        tuple(candidates),
+        tuple(chosen),
         len(columns.times),
         int(columns.behind.max(initial=0)),
         wait_by,
@@ -312,7 +312,7 @@ class _Columns:
     def behind(self) -> Int64Array:
         """How far each element is behind the latest earlier one, at least 0."""
         known = self.latest > START_OF_TIME
-        gap = _saturating_sub(np.where(known, self.latest, self.times), self.times)
+        gap = saturating_sub(np.where(known, self.latest, self.times), self.times)
         return np.maximum(gap, 0)
 
     def delays(self) -> list[int]:
@@ -320,12 +320,17 @@ class _Columns:
         if not len(self.times):
             return [0]
         exact = np.quantile(self.behind, _QUANTILES).tolist()
-        return sorted({_rounded(min(int(value), END_OF_TIME)) for value in exact})
+        return sorted({rounded_duration(min(int(value), END_OF_TIME)) for value in exact})
 
     def latenesses(self, delay: int) -> list[int]:
         """Return latenesses to try: zero, and the least at which a delay drops nothing."""
         return sorted(
-            {0, _rounded(min(int(self._overdue(delay).max(initial=-1)), END_OF_TIME - 1) + 1)}
+            {
+                0,
+                rounded_duration(
+                    min(int(self._overdue(delay).max(initial=-1)), END_OF_TIME - 1) + 1
+                ),
+            }
         )
 
     def judged(self, delay: int, lateness: int) -> tuple[int, int]:
@@ -357,13 +362,13 @@ class _Columns:
         without = np.searchsorted(latest, self.last)
         delayed = np.searchsorted(latest, saturating_add_array(self.last, delay))
         done = delayed < len(latest)
-        return _saturating_sub(moments[delayed[done]], moments[without[done]])
+        return saturating_sub(moments[delayed[done]], moments[without[done]])
 
     def _overdue(self, delay: int) -> Int64Array:
         """Return how far the watermark is past each window's end when its element comes."""
         watermark = saturating_add_array(self.latest[self.element], -delay)
         known: NDArray[np.bool_] = watermark > START_OF_TIME
-        gap = _saturating_sub(np.where(known, watermark, 0), np.where(known, self.ends, 0))
+        gap = saturating_sub(np.where(known, watermark, 0), np.where(known, self.ends, 0))
         return np.where(known, gap, -1)
 
 
@@ -387,32 +392,40 @@ def _stage_of(trace: Trace, name: str | None) -> StageTrace:
     return (first or windowed)[-1]
 
 
-def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
+def candidates(
+    name: str, given: Sequence[DurationLike] | None, *, where: str = "lateness_profile"
+) -> list[int]:
+    """Return candidate durations, ascending; none if none were given.
+
+    Raises:
+        InvalidArgument: They are no list of durations, or one is negative.
+    """
     if given is None:
         return []
     if isinstance(given, (str, int)) or not given:
         raise InvalidArgument(
             f"{name}={given!r} is not a list of durations",
-            where="lateness_profile",
+            where=where,
             hint=f'Write {name}=["0s", "10s", "1m"]',
         )
     found = sorted({duration(value, name=name) for value in given})
     if found[0] < 0:
         raise InvalidArgument(
             f"{describe(name, given)} has a negative duration",
-            where="lateness_profile",
+            where=where,
             hint='Use "0s" or more',
         )
     return found
 
 
-def _rounded(micros: int) -> int:
+def rounded_duration(micros: int) -> int:
+    """Round a duration up to whole units, so that it is easy to read."""
     if micros > END_OF_TIME - DAY_US:  # rounded up it would be no duration any more (S-T1)
         return END_OF_TIME
     return 0 if micros <= 0 else duration(rounded_up(micros))
 
 
-def _saturating_sub(one: Int64Array, other: Int64Array) -> Int64Array:
+def saturating_sub(one: Int64Array, other: Int64Array) -> Int64Array:
     """Return ``one - other`` elementwise, kept within int64 (S-T1)."""
     with np.errstate(over="ignore"):
         gap: Int64Array = one - other
