@@ -100,14 +100,9 @@ class IdRun:
         Raises:
             StateError: The bytes are damaged.
         """
-        if len(value) < _COUNT.size:
-            raise damaged("stored record ids", f"a page has {len(value)} bytes")
-        (count,) = _COUNT.unpack_from(value)
-        head = _COUNT.size + count * _PER_ID
-        if not count or len(value) < head:
-            raise damaged("stored record ids", f"a page of {count} ids has {len(value)} bytes")
-        at = _COUNT.size
-        hashes = np.frombuffer(value, _HASH, count, at)
+        hashes = _hashes(value)
+        count, at = len(hashes), _COUNT.size
+        head = at + count * _PER_ID
         expiry = np.frombuffer(value, _EXPIRY, count, at + _HASH.itemsize * count)
         lengths = np.frombuffer(value, _LENGTH, count, head - _LENGTH.itemsize * count)
         data = np.frombuffer(value, np.uint8, offset=head)
@@ -115,6 +110,27 @@ class IdRun:
             raise damaged("stored record ids", "a page does not have the ids that it announces")
         ids = IdColumns.packed(lengths.astype(np.int64), data, hashes.astype(np.uint64))
         return cls(ids, expiry.astype(np.int64))
+
+
+def may_have(page: bytes, hashes: UInt64Array) -> bool:
+    """Return whether a stored page has an id with one of some hashes.
+
+    Raises:
+        StateError: The bytes are damaged.
+    """
+    own = _hashes(page)
+    at = np.minimum(own.searchsorted(hashes), len(own) - 1)
+    return bool((own[at] == hashes).any())
+
+
+def _hashes(page: bytes) -> UInt64Array:
+    if len(page) < _COUNT.size:
+        raise damaged("stored record ids", f"a page has {len(page)} bytes")
+    (count,) = _COUNT.unpack_from(page)
+    if not count or len(page) < _COUNT.size + count * _PER_ID:
+        raise damaged("stored record ids", f"a page of {count} ids has {len(page)} bytes")
+    hashes: UInt64Array = np.frombuffer(page, _HASH, count, _COUNT.size)
+    return hashes
 
 
 @final

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InternalError, StateError
 from lowwater.state.id_columns import HashFilter, IdColumns
-from lowwater.state.id_runs import PLACE, IdRun, StoredRun
+from lowwater.state.id_runs import PLACE, IdRun, StoredRun, may_have
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -110,7 +110,8 @@ class StoredIds:
             if page is None:
                 raise _damaged()
             asked = np.array(own, dtype=np.int64)
-            found[list(IdRun.from_bytes(page).remembers(ids, asked, watermark))] = True
+            if may_have(page, ids.hashes[asked]):
+                found[list(IdRun.from_bytes(page).remembers(ids, asked, watermark))] = True
 
     def add(self, ids: IdColumns, expiry: Int64Array, watermark: int) -> None:
         """Remember ids that are not: distinct, sorted by hash, expiring after the watermark."""

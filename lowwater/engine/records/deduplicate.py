@@ -371,7 +371,7 @@ def _step_stored(seen: StoredIds, ids: IdColumns, expiry: Int64Array, watermark:
     known = seen.known(ids, watermark)
     lasting = expiry > watermark
     kept = ~known
-    order = np.argsort(ids.hashes, kind="stable")
+    order = np.argsort(ids.hashes)
     same = ids.hashes[order[1:]] == ids.hashes[order[:-1]]
     if same.any():  # the same id several times, or ids whose hashes collide
         again = np.zeros(len(ids), dtype=np.bool_)
