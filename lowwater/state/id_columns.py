@@ -143,15 +143,20 @@ class HashFilter:
                 self._words.append(_words(self._room))
             part = hashes[at : at + self._left]
             words = self._words[-1]
-            np.bitwise_or.at(words, _places(part, words), _bits(part))
+            np.bitwise_or.at(words, _places(part, words), filter_bits(part))
             self._left -= len(part)
             at += len(part)
         self._count += len(hashes)
 
-    def perhaps(self, hashes: UInt64Array) -> NDArray[np.bool_]:
-        """Return which hashes may have been added; bool, shape (n,)."""
+    def perhaps(self, hashes: UInt64Array, bits: UInt64Array | None = None) -> NDArray[np.bool_]:
+        """Return which hashes may have been added; bool, shape (n,).
+
+        Args:
+            hashes: The hashes.
+            bits: What :func:`filter_bits` returns for them, if it is known.
+        """
+        bits = filter_bits(hashes) if bits is None else bits
         found = np.zeros(len(hashes), dtype=np.bool_)
-        bits = _bits(hashes)
         for words in self._words:
             found |= words[_places(hashes, words)] & bits == bits
         return found
@@ -162,10 +167,10 @@ class HashFilter:
         assert self._count == sum(rooms) - self._left
 
 
-# Twelve bits per id: about two new ids in a hundred pass, and cost a look at the filters of runs.
-BITS_PER_ID = 12
-_BITS = 4
-_GROWTH = 8
+# Two bytes per id: about one new id in a hundred passes, and costs a look at the filters of runs.
+BITS_PER_ID = 16
+_BITS = 5
+_GROWTH = 4
 
 
 def _words(room: int) -> UInt64Array:
@@ -177,7 +182,8 @@ def _places(hashes: UInt64Array, words: UInt64Array) -> Int64Array:
     return ((high * np.uint64(len(words))) >> np.uint64(32)).view(np.int64)
 
 
-def _bits(hashes: UInt64Array) -> UInt64Array:
+def filter_bits(hashes: UInt64Array) -> UInt64Array:
+    """Return the bits that each hash has in its word of a filter."""
     bits = np.zeros(len(hashes), dtype=np.uint64)
     for number in range(_BITS):
         place = (hashes >> np.uint64(6 * number)) & np.uint64(63)

@@ -53,7 +53,10 @@ class IdRun:
 
     def lasting(self, watermark: int) -> IdRun:
         """Return the ids that have not expired at a watermark."""
-        rows = np.flatnonzero(self.expiry > watermark)
+        return self.at(np.flatnonzero(self.expiry > watermark))
+
+    def at(self, rows: Int64Array) -> IdRun:
+        """Return the ids at ``rows``, ascending."""
         return self if len(rows) == len(self) else IdRun(self.ids.take(rows), self.expiry[rows])
 
     def remembers(self, ids: IdColumns, rows: Int64Array, watermark: int) -> Iterator[int]:
@@ -185,6 +188,7 @@ class StoredRun:
         """Return which of some hashes may be here, and the key of the page of each."""
         if len(self._pages) != len(self._firsts):
             self._pages = np.array(self._firsts, dtype=np.uint64)
-        page = np.searchsorted(self._pages, hashes, side="right") - 1
-        rows = np.flatnonzero(self._filter.perhaps(hashes) & (page >= 0))
-        return rows, [self._prefix + PLACE.pack(self.number, at) for at in page[rows].tolist()]
+        rows = np.flatnonzero(self._filter.perhaps(hashes))
+        page = np.searchsorted(self._pages, hashes[rows], side="right") - 1
+        rows, page = rows[page >= 0], page[page >= 0]
+        return rows, [self._prefix + PLACE.pack(self.number, at) for at in page.tolist()]

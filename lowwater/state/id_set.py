@@ -7,14 +7,14 @@ under the stretch of time that their expiry lies in, so that what has expired is
              1 byte   8 bytes    4 bytes  4 bytes
 
 A page is one row, because writing or reading a row costs far more than a few thousand bytes in it.
-Runs are only appended. When eight of about one size have come together they are merged into one, so
-an id is written a few times in all, however small the commits.
+Runs are only appended. When eight of about one size have come together they are merged into one,
+unless they are large, so an id is written a few times in all, however small the commits.
 
 Stretch ``number`` of a level is ``[number * size, (number + 1) * size)`` where ``size`` is the
 usual time to live, doubled ``level`` times. Ids that live long are in long stretches: so there are
 few stretches at a time, about two per level in use, however far apart the expiries lie.
 
-In memory each stretch has a Bloom filter and each run another one, about three bytes per id, and
+In memory each stretch has a Bloom filter and each run another one, about four bytes per id, and
 there are the ids that are not written yet. A filter that says no is right; if both say perhaps, the
 page is read that has the id, if any has.
 """
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import InternalError, StateError
-from lowwater.state.id_columns import HashFilter, IdColumns
+from lowwater.state.id_columns import HashFilter, IdColumns, filter_bits
 from lowwater.state.id_runs import PLACE, IdRun, StoredRun, may_have
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
@@ -41,7 +41,10 @@ _LONGEST = 1 << 62
 _HEAD = 9
 _LARGE = 1 << 14
 _MERGED = 8
-"""Runs of about one size that are merged."""
+"""Runs of about one size that are merged: the sizes differ at most by this factor."""
+_OCTAVE = (_MERGED - 1).bit_length()
+_LARGEST = 1 << 20
+"""Ids that are merged at a time, at most: they are in memory meanwhile."""
 
 
 @final
@@ -79,8 +82,9 @@ class StoredIds:
         O(ids * stretches) look-ups in filters; a page is read for those that pass.
         """
         found = np.zeros(len(ids), dtype=np.bool_)
+        bits = filter_bits(ids.hashes)
         for stretch in self._stretches.values():
-            rows = np.flatnonzero(stretch.filter.perhaps(ids.hashes) & ~found)
+            rows = np.flatnonzero(stretch.filter.perhaps(ids.hashes, bits) & ~found)
             if not rows.size:
                 continue
             for run in stretch.fresh:
@@ -118,12 +122,15 @@ class StoredIds:
         if not len(ids):
             return
         levels = self._levels(expiry, watermark)
-        for level in np.unique(levels).tolist():
-            there = levels == level
-            numbers = np.where(there, expiry // self._length(level), 0)
-            for number in np.unique(numbers[there]).tolist():
-                rows = np.flatnonzero(there & (numbers == number))
-                self._stretch((level, number)).add(IdRun(ids.take(rows), expiry[rows]))
+        for level in range(int(levels.min()), int(levels.max()) + 1):
+            there = np.flatnonzero(levels == level)
+            if not there.size:
+                continue
+            numbers = expiry[there] // self._length(level)
+            first, last = int(numbers.min()), int(numbers.max())
+            for number in [first] if first == last else np.unique(numbers).tolist():
+                rows = there[numbers == number]
+                self._stretch((level, number)).add(IdRun(ids, expiry).at(rows))
 
     def forget(self, watermark: int) -> None:
         """Drop the stretches that a watermark has passed. O(stretches)."""
@@ -140,8 +147,8 @@ class StoredIds:
             batch.delete_range(*prefix_range(self._head((level, number))))
         self._dropped = []
         for stretch in self._stretches.values():
-            if stretch.is_crowded:
-                stretch.merge(batch, self._opened(), watermark)
+            if stretch.fresh and (crowd := stretch.crowd()):
+                stretch.merge(crowd, batch, self._opened(), watermark)
             stretch.write(batch, watermark)
 
     def restore(self, store: StateStore, watermark: int) -> None:
@@ -250,25 +257,18 @@ class _StretchIds:
         self.filter.add(page.ids.hashes[page.expiry > watermark])
         self._next = max(self._next, number + 1)
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether many runs of about one size are to be merged."""
-        return len(self._alike()) >= _MERGED
+    def crowd(self) -> list[StoredRun]:
+        """Return the runs of about one size that are to be merged, if they are many."""
+        alike: dict[int, list[StoredRun]] = {}
+        for run in self.runs:
+            alike.setdefault(len(run).bit_length() // _OCTAVE, []).append(run)
+        for runs in alike.values():
+            if len(runs) >= _MERGED and sum(map(len, runs)) <= _LARGEST:
+                return runs
+        return []
 
-    def _alike(self) -> list[StoredRun]:
-        """Return the most recent runs of about one size: those no more than that times smaller."""
-        found: list[StoredRun] = []
-        size = 0
-        for run in reversed(self.runs):
-            if found and len(run) > max(_MERGED, size):
-                break
-            found.append(run)
-            size += len(run)
-        return found
-
-    def merge(self, batch: Batch, store: StateStore, watermark: int) -> None:
-        """Replace runs of about one size by one, without what has expired."""
-        old = self._alike()
+    def merge(self, old: list[StoredRun], batch: Batch, store: StateStore, watermark: int) -> None:
+        """Replace some runs by one, without what has expired."""
         kept: list[IdRun] = []
         for run in old:
             kept += [IdRun.from_bytes(value) for _, value in store.scan(*run.key_range)]
