@@ -6,10 +6,9 @@ whatever its own event time; after that the next one is a first record again. A 
 its id would expire at once is kept and not remembered.
 
 The set of ids is exact. Without a state directory it is held in memory, as columns; with one it is
-in the store, behind Bloom filters. Measurements behind this (5 M ints, ns per new id, both cores
-busy): a lookup takes 60 in the columns and 240 in a Bloom filter, so in memory a filter only costs;
-in RocksDB a lookup takes 2 800 (7 000 for an id that exists), so there the filter saves nearly all
-of it, for 1.2 bytes per id. The columns take about fifty bytes per id, and text several times that.
+in the store, in sorted pages behind Bloom filters (:mod:`lowwater.state.id_set`). A lookup in
+RocksDB takes thousands of nanoseconds, so the filters save nearly all of them, for about four bytes
+per id. The columns take about fifty bytes per id, and text several times that.
 
 An id is encoded as bytes that are equal if and only if the values are equal in Python: a tag and a
 value. ``i`` is an int of 64 bits, ``r`` another number, ``s`` text, ``b`` bytes; ``z``, ``n``,

@@ -21,7 +21,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.deduplicate import IDS as ID_ROWS
 from lowwater.engine.records.deduplicate import Deduplication, Deduplicator, id_bytes
 from lowwater.io.sinks import JsonLinesFolder
-from lowwater.state import id_columns, id_runs, id_set
+from lowwater.state import id_columns, id_runs, id_set, xxh64
 from lowwater.state.id_columns import IdColumns
 from lowwater.state.id_runs import IdRun
 from lowwater.state.key_layout import END, StoredPlace, prefix_range, table_prefix
@@ -385,7 +385,7 @@ _COMMITS = st.lists(
 def test_many_small_commits(commits: list[Any], collide: bool, kind: str) -> None:
     """Runs are merged, and ids are told apart whatever their hashes are."""
     value = _KINDS[kind]
-    real = id_columns.hash_bytes
+    real = xxh64.hash_bytes
 
     def few(*args: Any) -> Any:
         return real(*args) % np.uint64(5)
