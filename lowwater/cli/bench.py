@@ -12,6 +12,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -24,7 +25,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
-from lowwater.kernels import is_installed, kernels, use
+from lowwater.kernels import kernels, use, use_best
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.installation import info
 from lowwater.windows import WindowFunction
@@ -60,7 +61,8 @@ def bench(out: TextIO, *, events: int, keys: int, rounds: int) -> None:
     print(f"{_load()}\n", file=out)
     print(f"Events per second, {events:,} events in memory, {keys:,} keys, one sum:", file=out)
     before = kernels().NAME
-    names = ["numpy", "numba"] if is_installed() else ["numpy"]
+    use_best()  # which warns of compiled kernels that do not load
+    names = ["numpy"] if kernels().NAME == "numpy" else ["numpy", "numba"]
     table = events_in_memory(events, keys)
     try:
         for windows, bundle_size in _CASES:
@@ -71,9 +73,10 @@ def bench(out: TextIO, *, events: int, keys: int, rounds: int) -> None:
         print(f"\nCommits of a durable run, a bundle of {_BUNDLE:,} each, in ms:", file=out)
         p50, p95 = latencies(table.slice(0, min(events, 100 * _BUNDLE)))
         print(f"  p50 {p50:.1f}   p95 {p95:.1f}", file=out, flush=True)
-        print(f"\nBytes per open window, {events:,} windows, one sum:", file=out)
+        print("\nBytes per open window, one sum:", file=out)
         for windows in _WINDOWS:
-            print(f"  {windows:22} {bytes_per_window(windows, events):.0f}", file=out, flush=True)
+            each, count = bytes_per_window(windows, events)
+            print(f"  {windows:22} {each:.0f}   ({count:,} windows)", file=out, flush=True)
     finally:
         use(before)
     print(f"\n{_load()}", file=out)
@@ -114,8 +117,13 @@ def latencies(table: pa.Table) -> tuple[float, float]:
     return float(p50), float(p95)
 
 
-def bytes_per_window(windows: str, count: int) -> float:
-    """Return how many bytes of memory an open (key, window) takes, with one sum."""
+def bytes_per_window(windows: str, count: int) -> tuple[float, int]:
+    """Return how many bytes of memory an open (key, window) takes, with one sum, and of how many.
+
+    Args:
+        windows: Which windows.
+        count: At least so many are opened.
+    """
     windowing = Windowing(windows=_WINDOWS[windows])
     tracemalloc.start()
     try:
@@ -129,7 +137,7 @@ def bytes_per_window(windows: str, count: int) -> float:
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    return grown / operator.open_windows
+    return grown / operator.open_windows, operator.open_windows
 
 
 def _summed(stream: lw.Stream, windows: str) -> Pipeline:
@@ -162,7 +170,10 @@ def _seconds(run: Callable[[], None]) -> float:
 
 
 def _load() -> str:
-    return f"{os.cpu_count()} cores; load of the last minute: {os.getloadavg()[0]:.1f}"
+    load = "unknown"
+    with suppress(AttributeError, OSError):  # Windows does not tell
+        load = f"{os.getloadavg()[0]:.1f}"
+    return f"{os.cpu_count()} cores; load of the last minute: {load}"
 
 
 class _Arrivals:
@@ -188,4 +199,5 @@ class _Arrivals:
             yield lw.Records.from_arrow(self._batches[at]), {"next": at + 1}
 
     def committed(self, position: Position) -> None:
-        self.seconds.append(time.perf_counter() - self._arrived)
+        if len(self.seconds) < position["next"]:  # the end of the input is one more commit
+            self.seconds.append(time.perf_counter() - self._arrived)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
 from lowwater.kernels.plain import Claims
 from lowwater.time import Int64Array
@@ -129,6 +129,7 @@ class _Choice:
     def __init__(self) -> None:
         self.active: Kernels = plain
         self.is_final = False
+        self.is_broken = False
         self.records = 0
 
 
@@ -143,8 +144,10 @@ def kernels() -> Kernels:
 def count_records(records: int) -> None:
     """Say that so many records are about to be processed; may load the compiled kernels.
 
+    Compiled kernels that are there but cannot be loaded are a warning, as the others do the same.
+
     Raises:
-        InvalidArgument: ``LOWWATER_KERNELS`` names no kernels, or some that are not installed.
+        InvalidArgument: ``LOWWATER_KERNELS`` names no kernels, or some that cannot be loaded.
     """
     choice = _CHOICE
     if choice.is_final:
@@ -154,14 +157,30 @@ def count_records(records: int) -> None:
     if wanted != "auto":
         use(wanted)
     elif choice.records >= WORTH_LOADING:
-        use("numba" if is_installed() else "numpy")
+        use_best()
+
+
+def use_best() -> None:
+    """Have this process use the compiled kernels if they are installed and can be loaded."""
+    if is_installed():
+        try:
+            return use("numba")
+        except InvalidArgument as error:
+            use("numpy")
+            _CHOICE.is_broken = True
+            warn(
+                PipelineWarning,
+                f"the run goes on without compiled kernels: {error.what}",
+                hint=f"Reinstall lowwater[fast], or set {_VARIABLE}=numpy to do without",
+            )
+    return use("numpy")
 
 
 def use(name: str) -> None:
     """Have this process use the kernels of a name, ``"numpy"`` or ``"numba"``, from now on.
 
     Raises:
-        InvalidArgument: There are none of this name, or they are not installed.
+        InvalidArgument: There are none of this name, or they are not installed or do not load.
     """
     if name == "numpy":
         _CHOICE.active = plain
@@ -175,12 +194,45 @@ def use(name: str) -> None:
             hint="Install lowwater[fast], or set it to auto or numpy",
         )
     else:
-        from lowwater.kernels import compiled
-
-        _CHOICE.active = compiled
+        _CHOICE.active = _load()
     _CHOICE.is_final = True
+
+
+def outlook() -> str:
+    """Return why this process uses its kernels, and when the compiled ones come."""
+    wanted = os.environ.get(_VARIABLE) or "auto"
+    if kernels().NAME == "numba":
+        return "compiled"
+    if not is_installed():
+        return "install lowwater[fast] for compiled ones"
+    if _CHOICE.is_broken:
+        return "the compiled ones do not load"
+    if _CHOICE.is_final or wanted not in {"auto", "numba"}:
+        return f"{_VARIABLE}={wanted}"
+    if wanted == "numba":
+        return "the compiled ones are loaded before the first record"
+    return f"the compiled ones are loaded after {WORTH_LOADING:,} records"
 
 
 def is_installed() -> bool:
     """Whether numba, which compiles the kernels, is installed. Loads nothing."""
     return find_spec("numba") is not None
+
+
+def _load() -> Kernels:
+    try:
+        from lowwater.kernels import compiled
+    except Exception as error:  # whatever numba, LLVM or a cache on disk raises
+        raise InvalidArgument(
+            f"numba is installed but does not load: {type(error).__name__}: "
+            + str(error).rstrip("."),
+            hint=f"Reinstall lowwater[fast], or set {_VARIABLE} to auto or numpy",
+        ) from error
+    if not compiled.IS_CACHED:
+        warn(
+            PipelineWarning,
+            "numba finds no folder that it may write to, so each process compiles the kernels "
+            "anew, which takes some seconds",
+            hint=f"Set NUMBA_CACHE_DIR to such a folder, or {_VARIABLE}=numpy to do without",
+        )
+    return compiled

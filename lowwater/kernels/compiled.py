@@ -32,8 +32,20 @@ _SLOTS, _SLOTS_OUT = _array(types.int32), _array(types.int32, written=True)
 _HASHES, _HASHES_OUT = _array(types.uint64), _array(types.uint64, written=True)
 
 
+def _is_cacheable() -> bool:
+    """Whether numba has a folder to keep what it compiles in."""
+    try:
+        njit(cache=True)(_is_cacheable)
+    except RuntimeError:
+        return False
+    return True
+
+
+IS_CACHED = _is_cacheable()
+
+
 def _compiled(*signatures: Any) -> Callable[[_Loop], _Loop]:
-    options: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+    options: Any = {"cache": IS_CACHED, "nogil": True, "error_model": "numpy"}
     return cast("Callable[[_Loop], _Loop]", njit(list(signatures), **options))
 
 
@@ -399,19 +411,19 @@ def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -
     if isinstance(values, int):
         if target.dtype == np.int64:
             return _add_one_at(target, _whole(rows), values)
-    elif (target.dtype, values.dtype) in _ADDED:
+    elif (target.dtype, values.dtype) in _ADDED and values.shape == rows.shape:
         return _add_at(target, _whole(rows), _whole(values))
     return plain.add_at(target, rows, values)
 
 
 def max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
-    if target.dtype == values.dtype and target.dtype in _PICKED:
+    if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
         return _max_at(target, _whole(rows), _whole(values))
     return plain.max_at(target, rows, values)
 
 
 def min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
-    if target.dtype == values.dtype and target.dtype in _PICKED:
+    if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
         return _min_at(target, _whole(rows), _whole(values))
     return plain.min_at(target, rows, values)
 

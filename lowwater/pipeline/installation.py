@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import final
 
-from lowwater.kernels import WORTH_LOADING, is_installed, kernels
+from lowwater.kernels import is_installed, kernels, outlook
 
 _REQUIRED = ("numpy", "pyarrow", "rocksdict", "sortedcontainers")
+_MISSING = "is not installed"
 _EXTRAS = {
     "fast": "numba",
     "kafka": "confluent-kafka",
@@ -32,7 +33,8 @@ class Info:
         python: The version of Python.
         platform: The operating system and processor.
         kernels: The kernels in use: ``"numpy"``, or ``"numba"`` for the compiled ones.
-        compiled_available: Whether the compiled kernels can be used (``lowwater[fast]``).
+        outlook: Why these, and when the compiled ones come.
+        compiled_available: Whether what compiles kernels is installed (``lowwater[fast]``).
         packages: The versions of required packages and of those of extras that are installed.
     """
 
@@ -40,26 +42,20 @@ class Info:
     python: str
     platform: str
     kernels: str
+    outlook: str
     compiled_available: bool
     packages: dict[str, str]
 
     def __str__(self) -> str:
         lines = [
             f"lowwater {self.lowwater}, Python {self.python}, {self.platform}",
-            f"kernels: {self.kernels} ({self._outlook()})",
+            f"kernels: {self.kernels} ({self.outlook})",
         ]
-        lines += [f"{name} {self.packages[name]}" for name in _REQUIRED]
+        lines += [f"{name} {self.packages.get(name, _MISSING)}" for name in _REQUIRED]
         for extra, package in _EXTRAS.items():
-            found = self.packages.get(package, "is not installed")
+            found = self.packages.get(package, _MISSING)
             lines.append(f"{package} {found} (extra {extra})")
         return "\n".join(lines)
-
-    def _outlook(self) -> str:
-        if self.kernels == "numba":
-            return "compiled"
-        if self.compiled_available:
-            return f"the compiled ones are loaded after {WORTH_LOADING:,} records"
-        return "install lowwater[fast] for compiled ones"
 
 
 def info() -> Info:
@@ -73,6 +69,7 @@ def info() -> Info:
         platform.python_version(),
         platform.platform(terse=True),
         kernels().NAME,
+        outlook(),
         is_installed(),
         {name: found for name in (*_REQUIRED, *_EXTRAS.values()) if (found := _version(name))},
     )

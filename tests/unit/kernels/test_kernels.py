@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import lowwater.kernels
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, PipelineWarning
 from lowwater.kernels import Kernels, compiled, plain
 from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from tests.kernels import using
 
 KINDS: tuple[Kernels, Kernels] = (plain, compiled)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -170,6 +172,23 @@ def test_counting(dtype: str, step: int) -> None:
         assert held.tolist() == [0, step, 0, 3 * step, 0]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+@pytest.mark.parametrize("what", ["add_at", "max_at", "min_at"])
+@pytest.mark.parametrize("kind", KINDS, ids=["plain", "compiled"])
+def test_one_value_is_for_all_rows_and_other_numbers_are_refused(
+    kind: Kernels, what: str, dtype: str
+) -> None:
+    rows = np.array([3, 1, 3, 3])
+    for one in (np.array(5, dtype), np.array([5], dtype)):
+        held, wanted = np.zeros(5, dtype), np.zeros(5, dtype)
+        getattr(kind, what)(held, rows, one)
+        getattr(kind, what)(wanted, rows, np.full(4, 5, dtype))
+        assert held.tolist() == wanted.tolist()
+    for size in (0, 2, 3, 5):
+        with pytest.raises(ValueError, match="broadcast"):
+            getattr(kind, what)(np.zeros(5, dtype), rows, np.ones(size, dtype))
+
+
 @given(SEEDS, SIZES, st.booleans())
 def test_merging_intervals(seed: int, size: int, touching: bool) -> None:
     random = np.random.default_rng(seed)
@@ -259,3 +278,42 @@ def test_kernels_that_are_not_installed_are_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(InvalidArgument, match=r"numba is not installed.*lowwater\[fast\]"):
         lowwater.kernels.use("numba")
     assert not lowwater.kernels.is_installed()
+
+
+@pytest.mark.parametrize("wanted", ["auto", "numba"])
+def test_a_numba_that_does_not_load(wanted: str, tmp_path: Path) -> None:
+    """Nobody asked for compiled kernels by name: then the run goes on without, and says so."""
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.2 or less.')")
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False,
+        env={
+            **os.environ, "LOWWATER_KERNELS": wanted,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+        },
+    )  # fmt: skip
+    why = "numba is installed but does not load: ImportError: Numba needs NumPy 2.2 or less. "
+    assert why in run.stderr
+    if wanted == "auto":
+        assert run.stdout.strip() == "numpy numpy numpy False"
+        assert run.stderr.count("PipelineWarning: the run goes on without compiled kernels") == 1
+    else:
+        assert run.returncode == 1
+        assert "InvalidArgument: numba is installed but" in run.stderr
+
+
+def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert compiled._is_cacheable()
+
+    def uncached(**options: Any) -> Any:
+        def refuse(loop: Any) -> Any:
+            raise RuntimeError("cannot cache function: no locator available")
+
+        return refuse
+
+    monkeypatch.setattr(compiled, "njit", uncached)
+    assert not compiled._is_cacheable()
+    monkeypatch.setattr(compiled, "IS_CACHED", False)
+    with using("numpy"), pytest.warns(PipelineWarning, match="Set NUMBA_CACHE_DIR"):
+        lowwater.kernels.use("numba")
