@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
     from lowwater.engine.graph.trace import TracedElement as TracedElement
+    from lowwater.engine.graph.trace import Tracing as Tracing
     from lowwater.engine.join.joining import Between as Between
     from lowwater.engine.join.joining import between as between
     from lowwater.engine.process import Emitted as Emitted
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from lowwater.errors import UnsafeTrigger as UnsafeTrigger
     from lowwater.errors import UnsupportedByRunner as UnsupportedByRunner
     from lowwater.explain import Difference as Difference
+    from lowwater.explain import DisorderProfile as DisorderProfile
     from lowwater.explain import Explanation as Explanation
     from lowwater.explain import Finding as Finding
     from lowwater.explain import Findings as Findings
@@ -120,6 +122,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import run as run
     from lowwater.pipeline import start as start
     from lowwater.pipeline import to_spark as to_spark
+    from lowwater.pipeline.profiling import profile as profile
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant
@@ -177,19 +180,22 @@ _PLACES = {
     "lowwater.engine.records.batch": "Records",
     "lowwater.engine.graph.sources": "CommitListener ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",
-    "lowwater.engine.graph.trace": "Trace TracedElement",
+    "lowwater.engine.graph.trace": "Trace TracedElement Tracing",
     "lowwater.engine.window.windowing": "Windowing",
     "lowwater.errors": (
         "DataError DataWarning InternalError InvalidArgument LowwaterError LowwaterWarning "
         "PipelineWarning StateError UnitWarning UnsafeTrigger UnsupportedByRunner"
     ),
-    "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
+    "lowwater.explain": (
+        "Difference DisorderProfile Explanation Finding Findings LatenessProfile check diff"
+    ),
     "lowwater.pipeline": (
         "Element FinalPanes GroupedTable Info JoinedStream KeyedStream Pipeline Processed Result "
         "Run RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
         "from_iterable from_pandas from_source from_spark info read_csv read_jsonl read_kafka "
         "read_log read_parquet read_postgres_changes run start to_spark"
     ),
+    "lowwater.pipeline.profiling": "profile",
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "

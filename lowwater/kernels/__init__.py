@@ -72,6 +72,9 @@ class Kernels(Protocol):
             rows: Row numbers, int64, shape (n,).
         """
 
+    def argsort(self, values: Int64Array) -> Int64Array:
+        """Return the stable order that sorts int64 values. O(n) where they span few bits."""
+
     def add_at(self, target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -> None:
         """Add each value to its row of a column, one after the other, as ``np.add.at`` does."""
 

@@ -220,6 +220,50 @@ def _unique(stamp: Int64Array, rows: Int64Array, distinct: Int64Array, places: I
     return count
 
 
+_DIGIT = 11  # bits
+_MOST_DIGITS = 4
+
+
+@_compiled(types.boolean(_IN, _OUT, _OUT))
+def _argsort(values: Int64Array, order: Int64Array, spare: Int64Array) -> bool:
+    """Sort by radix into ``order``; false if the values span too many bits for that to pay."""
+    low = high = values[0]
+    is_sorted = True
+    for i in range(1, len(values)):
+        low, high = min(low, values[i]), max(high, values[i])
+        is_sorted = is_sorted and values[i] >= values[i - 1]
+    for i in range(len(order)):
+        order[i] = i
+    if is_sorted:
+        return True
+    span = np.uint64(high) - np.uint64(low)  # modulo 2**64 it is right
+    if span >> np.uint64(_DIGIT * _MOST_DIGITS):
+        return False
+    digits = 0
+    while span >> np.uint64(_DIGIT * digits):
+        digits += 1
+    begin = np.empty(1 << _DIGIT, dtype=np.int64)
+    mask = np.uint64((1 << _DIGIT) - 1)
+    for digit in range(digits):
+        shift = np.uint64(_DIGIT * digit)
+        begin[:] = 0
+        for i in range(len(values)):
+            begin[(np.uint64(values[i] - low) >> shift) & mask] += 1
+        at = 0
+        for bucket in range(len(begin)):
+            count = begin[bucket]
+            begin[bucket] = at
+            at += count
+        for i in range(len(order)):
+            found = (np.uint64(values[order[i]] - low) >> shift) & mask
+            spare[begin[found]] = order[i]
+            begin[found] += 1
+        order, spare = spare, order
+    if digits % 2:
+        spare[:] = order
+    return True
+
+
 _NUMBERS = ((types.int64, types.int64), (types.float64, types.float64), (types.int64, types.int8))
 
 
@@ -354,6 +398,13 @@ def unique(stamp: Int64Array, rows: Int64Array) -> tuple[Int64Array, Int64Array]
     distinct, places = np.empty((2, len(rows)), dtype=np.int64)
     count = _unique(stamp, _whole(rows), distinct, places)
     return distinct[:count], places
+
+
+def argsort(values: Int64Array) -> Int64Array:
+    order, spare = np.empty((2, len(values)), dtype=np.int64)
+    if len(values) and not _argsort(_whole(values), order, spare):
+        return plain.argsort(values)
+    return order
 
 
 def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -> None:

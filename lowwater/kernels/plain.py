@@ -23,6 +23,9 @@ CLAIMED = -3
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
+_FEW = 256  # values that are sorted sooner than looked at
+
+
 class Claims(NamedTuple):
     """What came of finding tuples of values and claiming slots for new ones, arrays of int64.
 
@@ -119,6 +122,14 @@ def unique(stamp: Int64Array, rows: Int64Array) -> tuple[Int64Array, Int64Array]
     distinct = rows[first]
     stamp[distinct] = np.arange(len(distinct), dtype=np.int64)
     return distinct, stamp[rows]
+
+
+def argsort(values: Int64Array) -> Int64Array:
+    if len(values) > _FEW:
+        low = values.min()
+        if int(values.max()) - int(low) < 1 << 16:  # numpy sorts 16 bits by radix
+            return np.argsort((values - low).astype(np.uint16), kind="stable")
+    return np.argsort(values, kind="stable")
 
 
 def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -> None:

@@ -106,7 +106,7 @@ class Segments:
         if not len(rows):
             return
         keys = self._table["key"][rows]
-        order = np.argsort(keys, kind="stable")
+        order = kernels().argsort(keys)
         rows, keys = rows[order], keys[order]
         first = np.flatnonzero(run_starts(keys))
         touched = keys[first]

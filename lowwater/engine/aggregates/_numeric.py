@@ -157,7 +157,7 @@ class Variance:
 
     @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        order = np.argsort(into, kind="stable")
+        order = kernels().argsort(into)
         into, rows = into[order], rows[order]
         while into.size:  # each pass merges one source into each target, as targets may repeat
             first = np.append(True, into[1:] != into[:-1])

@@ -226,7 +226,7 @@ class KeyedRecords:
     def rebuild(self) -> Int64Array:
         """Rebuild what is not stored: how rows are found; return the distinct rows."""
         rows = self.table.live()
-        rows = rows[np.argsort(self.table["born"][rows], kind="stable")]
+        rows = rows[kernels().argsort(self.table["born"][rows])]
         self._find_again(rows)
         return rows
 

@@ -13,8 +13,9 @@ from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.join.window_join import PairedPanes
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.local.recorder import StageRecorder, TakenBundle
+from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
+from lowwater.engine.local.trace_parts import TakenBundle
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records

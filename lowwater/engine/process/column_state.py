@@ -160,7 +160,7 @@ class ColumnState:
 
     def by_birth(self, rows: Int64Array) -> Int64Array:
         """Return rows in the order in which they came to be."""
-        return rows[np.argsort(self.table["born"][rows], kind="stable")]
+        return rows[kernels().argsort(self.table["born"][rows])]
 
     def decode(self, keys: Int64Array) -> tuple[Column, ...]:
         """Return the key columns of key ids."""

@@ -74,6 +74,7 @@ def place_merging(
     watermark: int,
     *,
     reports: bool = False,
+    element: Int64Array | None = None,
 ) -> Placed:
     """Merge elements' proto-windows with each other and with the active windows of their keys.
 
@@ -85,6 +86,8 @@ def place_merging(
         clock: The clock.
         watermark: The watermark.
         reports: Whether to report which windows merged into which.
+        element: The element of the bundle that each proto-window is of, for the report; ``None`` if
+            they are one for one.
     """
     if state.merging is None:
         raise InternalError("place_merging was called for windows that do not merge")
@@ -112,9 +115,12 @@ def place_merging(
         ends = np.concatenate((end, state.table["end"][rows]))
         reported = ~finished[of]
         names = () if state.keys is None else state.keys.decode(group_key)
+        came = np.arange(len(start), dtype=np.int64) if element is None else element
+        was_open = np.full(len(rows), -1, dtype=np.int64)
         merges = MergedWindows(
-            of[reported], begins[reported], ends[reported], names, merged.start, merged.end
-        )
+            of[reported], begins[reported], ends[reported], names, merged.start, merged.end,
+            np.concatenate((came, was_open))[reported],
+        )  # fmt: skip
     into, changed = _merge_rows(
         state, merged, parties.rows[open_rows], row_group[open_rows], clock, watermark
     )

@@ -360,8 +360,9 @@ class WindowOperator:
             placed = place_plain(state, keys, start, end)
         else:
             placed = place_merging(
-                state, keys, start, end, self.clock, self.watermark, reports=self._reports_merges
-            )
+                state, keys, start, end, self.clock, self.watermark,
+                reports=self._reports_merges, element=element,
+            )  # fmt: skip
         opened = np.concatenate((placed.new, placed.changed))
         self._schedule.at_watermark(opened, self.watermark)
         rows = placed.rows

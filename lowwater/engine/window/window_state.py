@@ -213,7 +213,7 @@ class WindowState:
             return np.lexsort(by)
         if len(by) == 2:
             return sort_by_key_and_time(by[1], by[0])
-        return np.argsort(by[0] if by else end, kind="stable")
+        return kernels().argsort(by[0] if by else end)
 
     def places(self, rows: Int64Array) -> Int64Array:
         """Return the rank of each row's key in the order of first-seen keys."""

@@ -115,6 +115,22 @@ def test_distinct_rows(seed: int, sizes: list[int]) -> None:
             assert distinct[place].tolist() == rows.tolist()
 
 
+@given(SEEDS, st.sampled_from([0, *range(1, 4), 300, 2_000]), st.integers(0, 63), st.booleans())
+def test_sorting_is_stable(seed: int, size: int, bits: int, sorted_already: bool) -> None:
+    random = np.random.default_rng(seed)
+    low = random.integers(-(2**63), 2**63 - 2**bits)
+    values = low + random.integers(0, 2**bits, size)
+    if sorted_already:
+        values.sort()
+    wanted = sorted(range(size), key=values.tolist().__getitem__)
+    for kind in KINDS:
+        before = values.copy()
+        assert kind.argsort(values).tolist() == wanted
+        turned = np.argsort(values[::-1], kind="stable")
+        assert kind.argsort(values[::-1]).tolist() == turned.tolist()
+        assert (values == before).all()
+
+
 FLOATS = np.array([0.0, -0.0, 1.5, -2.5, np.nan, np.inf, -np.inf, 1e308, 5e-324])
 
 
