@@ -291,7 +291,8 @@ def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFol
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
     found = []
-    for name in record.get("opened", ()):
+    places = (name for output in record.get("outputs", ()) for name in output[3])
+    for name in dict.fromkeys(places):
         joined = compact_folder(Path(name), record["state_id"], compaction)
         if joined is not None:
             found.append(CompactedFolder(name, *joined))

@@ -101,16 +101,6 @@ def test_a_new_end_comes_last(tmp_path: Path) -> None:
     run([*first, Ends().end(a)], tmp_path)
 
 
-def test_a_new_stage_is_told_as_one(tmp_path: Path) -> None:
-    a, b = ab(tmp_path)
-    stopped([Ends().end(a)], tmp_path)
-    with pytest.raises(lw.StateError) as raised:
-        run([Ends().end(a), Ends().end(b)], tmp_path)
-    told = str(raised.value)
-    assert "the stage 'B' is new" in told
-    assert "was None" not in told
-
-
 def moved(folder: Path, *, first: bool) -> lw.Pipeline:
     one, two = read(folder, "one"), read(folder, "two")
     return sums(even(one) | two if first else one | even(two), "sums")
