@@ -31,6 +31,7 @@ from lowwater.engine.local.run_record import (
     OUTBOX,
     StoredOutput,
     StoredRun,
+    moved,
     outbox_key,
     read_outbox,
     read_run,
@@ -166,6 +167,8 @@ class DurableRun:
         """Resume from the record of an earlier run, and return it."""
         record = read_run(store, self._path)
         self._stored = StoredRun(record)
+        if record is not None and record["moved"]:
+            raise moved(record, self._path)
         change = find_change(
             self._run.graph,
             self._description,
@@ -307,6 +310,7 @@ class DurableRun:
             "description": self._description,
             "stages": stored_stages(self._run.graph),
             "key_groups": KEY_GROUPS,
+            "moved": [],
             "run": run,
         }
 

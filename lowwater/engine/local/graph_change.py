@@ -24,6 +24,15 @@ _AUTOMATIC = re.compile(r"(source|stage) \d+'*")
 _MOVED = "if files were moved: python -m lowwater state relocate {} OLD NEW"
 
 
+def is_automatic(name: str) -> bool:
+    """Whether a name was made from the number of a source or stage, which may change.
+
+    >>> is_automatic("stage 2"), is_automatic("counts")
+    (True, False)
+    """
+    return _AUTOMATIC.fullmatch(name) is not None
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class GraphChange:
@@ -162,7 +171,7 @@ class _Comparison:
             and not self._remove.intersection(one.places)
         }
         differs += [f"{what} is gone" for what in untold.values()]
-        unnamed = [name for name in self._gained if _AUTOMATIC.fullmatch(name)]
+        unnamed = [name for name in self._gained if is_automatic(name)]
         differs += [f"the {self._kind(name)} {name!r} is new and has no name" for name in unnamed]
         if differs:
             self._refuse(differs, list(untold), named=bool(unnamed))
@@ -269,13 +278,13 @@ class _Comparison:
         """Yield whether the same parts come in another order.
 
         Parts without a name of their own would resume from one another's state. Where the sets
-        differ, the order may do so too, because parts are found from the outputs.
+        differ, the order may do so too: parts are found from the outputs.
         """
         if self._gained or self._lost:
             return
         for what in ("source", "stage"):
             before, after = list(self._was[f"{what}s"]), list(self._now[f"{what}s"])
-            if before != after:
+            if before != after and any(map(is_automatic, before)):
                 was, is_ = ", ".join(before), ", ".join(after)
                 yield f"its {what}s came in the order {was} and come in the order {is_}"
 

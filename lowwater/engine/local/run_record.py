@@ -18,6 +18,7 @@ from lowwater.engine.graph.sources import GrowingMap
 from lowwater.engine.local.delivery import EPOCHS, Delivery
 from lowwater.engine.local.outbox import decode_delivery
 from lowwater.engine.records.key_hash import KEY_GROUPS
+from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import check_format, damaged, decoding
 from lowwater.state.key_layout import StoredPlace, decode_int64, encode_int64, prefix_range
@@ -35,6 +36,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "epoch": (int,),
     "outputs": (list,),
     "outputs_given": (int,),
+    "moved": (list,),
     "openings": (list,),
     "description": (dict,),
     "stages": (dict,),
@@ -153,6 +155,17 @@ def stored_outputs(record: Mapping[str, Any]) -> list[StoredOutput]:
             StoredOutput(number, name, text, tuple(places))
             for number, name, text, places in record["outputs"]
         ]
+
+
+def moved(record: Mapping[str, Any], path: str) -> StateError:
+    """Return the error for a state directory whose state was moved to others."""
+    places = ", ".join(map(repr, record["moved"]))
+    return StateError(
+        f"what was stored here was split or merged into {places}",
+        where=path,
+        hint="Run the pipelines over these directories; if one of them is not there, the command "
+        "was interrupted: give the same `python -m lowwater state` command again",
+    )
 
 
 def rewrite_run(batch: Batch, record: Mapping[str, Any]) -> None:

@@ -384,7 +384,7 @@ def _fitted(column: Column, dtype: np.dtype[Any], kind: pa.DataType | None) -> C
     if column.is_null():  # they may have been stored before there was a value to tell the type
         return Column(np.zeros(len(column), dtype), np.zeros(len(column), dtype=np.bool_))
     given = column.data.dtype
-    if given == object:
+    if given.kind == "O":
         fitted = Column.from_arrow(pa.array(column.to_list(exact=True), kind))
         if fitted.data.dtype == dtype:
             return fitted

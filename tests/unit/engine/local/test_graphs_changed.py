@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def rows(folder: Path, name: str, kind: str = "part") -> list[Any]:
 
 
 @pytest.fixture
-def wholes(tmp_path: Path) -> Iterator[Any]:
+def wholes(tmp_path: Path) -> Any:
     """Return what an undisturbed run of a pipeline writes."""
 
     def whole(pipeline: Any) -> list[Any]:
@@ -78,14 +77,17 @@ def test_a_stage_with_a_new_source_and_output(tmp_path: Path, wholes: Any) -> No
 def test_what_is_lost_must_be_named_and_leaves_nothing(tmp_path: Path, wholes: Any) -> None:
     a = out(sums(read(tmp_path), "A"), tmp_path, "a")
     b = out(sums(read(tmp_path, "more"), "B"), tmp_path, "b")
-    stopped([a, b], tmp_path, 12)
+    stopped([a, b], tmp_path, 45)
+    assert all(at and at["done"] for at in state_info(tmp_path / "state").positions.values())
     assert any(size.stage == "B" for size in state_info(tmp_path / "state").sizes)
     with pytest.raises(StateError) as raised:
         run([a], tmp_path)
     assert "the source 'more' is gone; the stage 'B' is gone" in raised.value.what
     assert "remove=['more', 'B']" in (raised.value.hint or "")
     gone = {"remove": ["more", "B"], "drop_undelivered": True}
-    stopped([a], tmp_path, 1, **gone)  # the change is a commit of its own
+    bundles: list[Any] = []
+    stopped([a], tmp_path, 1, progress=bundles.append, **gone)
+    assert not bundles  # the change is a commit of its own, before anything is read
     info = state_info(tmp_path / "state")
     assert {size.stage for size in info.sizes} == {"pipeline", "A"}
     assert list(info.positions) == ["in"]

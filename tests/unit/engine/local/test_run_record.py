@@ -31,6 +31,7 @@ def record_of(**positions: Any) -> dict[str, Any]:
         "epoch": 1,
         "outputs": [],
         "outputs_given": 0,
+        "moved": [],
         "openings": [],
         "description": {},
         "stages": {},
