@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import MappingProxyType
 from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.engine.graph.clocks import ClockLike
@@ -246,7 +245,7 @@ class LocalRun:
         self,
         store: StateStore,
         known: Mapping[str, Any] | None,
-        inputs: Mapping[Input, Input] = MappingProxyType({}),
+        inputs: Mapping[Input, Input] | None = None,
     ) -> None:
         """Resume from an earlier run, if there was one; call it before a durable run starts.
 
@@ -255,8 +254,16 @@ class LocalRun:
         Args:
             store: The store to read from, now and until the run ends.
             known: What the earlier run's :meth:`save` returned; ``None`` for a new run.
-            inputs: The inputs of stages that are still there, by what they were.
+            inputs: The inputs of stages that are still there, by what they were; ``None``: all.
         """
+        if inputs is None:
+            graph = self.graph
+            every = [
+                (graph.name_of(stage), nth)
+                for stage in graph.stages
+                for nth in range(len(stage.inputs))
+            ]
+            inputs = dict(zip(every, every, strict=True))
         for run in self._stages:
             run.resume(store, fresh=known is None)
         if known is None:
