@@ -182,6 +182,19 @@ def test_a_command_that_dies_is_finished_by_the_same_command(
     assert refusals == {"what was stored here was split or merged"}
 
 
+def test_a_split_that_published_nothing_may_become_another_one(tmp_path: Path) -> None:
+    stopped(tmp_path, "state", *NAMES, commits=5)
+    a, b = tmp_path / "a", tmp_path / "b"
+    with (
+        mock.patch.object(state_parts, "_publish", side_effect=Stopped),
+        pytest.raises(Stopped),
+    ):
+        split_state(tmp_path / "state", {a: ["one"], b: ["two", "three"]})
+    split_state(tmp_path / "state", {a: ["two", "three"], b: ["one"]})
+    verify_state(a)  # nothing is left in it of what it would have been
+    verify_state(b)
+
+
 def test_what_cannot_be_divided_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     stopped(tmp_path, "state", *NAMES, commits=5)
     state, a, b = tmp_path / "state", tmp_path / "a", tmp_path / "b"
