@@ -133,9 +133,8 @@ class _Comparison:
         self._was = record["description"]
         self._remove = remove
         self._path = path
-        before = [*self._was["sources"], *self._was["stages"]]
-        self._gained = [name for name in graph.names if name not in before]
-        self._lost = [name for name in before if name not in graph.names]
+        self._gained = list(_only_in(description, self._was))
+        self._lost = list(_only_in(self._was, description))
         self._inputs: dict[Input, Input] = {}
         self._gaining: list[str] = []
 
@@ -171,6 +170,11 @@ class _Comparison:
             and not self._remove.intersection(one.places)
         }
         differs += [f"{what} is gone" for what in untold.values()]
+        differs += [
+            f"{name!r} is the name of a source and of a stage, before and after: name it otherwise"
+            for name in self._lost
+            if name in self._gained
+        ]
         unnamed = [name for name in self._gained if is_automatic(name)]
         differs += [f"the {self._kind(name)} {name!r} is new and has no name" for name in unnamed]
         if differs:
@@ -250,10 +254,7 @@ class _Comparison:
         texts = self._was["stages"][name]["reads"], self._now["stages"][name]["reads"]
         for side in (
             (slice(None, was["left"]), slice(None, now["left"])),
-            (
-                slice(was["left"], None),
-                slice(now["left"], None),
-            ),
+            (slice(was["left"], None), slice(now["left"], None)),
         ):
             places = [range(len(texts[at]))[side[at]] for at in (0, 1)]
             old = [at for at in places[0] if was["origins"][at] not in self._lost]
@@ -325,6 +326,12 @@ class _Comparison:
                     )
 
 
+def _only_in(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of sources and stages that one description has and another has not."""
+    for what in ("sources", "stages"):
+        yield from (name for name in one[what] if name not in other[what])
+
+
 def _matched(before: Sequence[StoredOutput], now: Sequence[StoredOutput]) -> dict[int, int]:
     """Return the place of each output that is still there, by its former place.
 
@@ -369,7 +376,8 @@ def _refuse_kept(remove: Collection[str], graph: Graph, outputs: Sequence[Stored
     A stage may be there whose output is gone.
     """
     there = {graph.name_of(read) for read in graph.reads}
-    there.update(*((one.name, *one.places) for one in outputs))
+    for one in outputs:
+        there.update((one.name, *one.places))
     for name in remove:
         if name in there:
             raise InvalidArgument(

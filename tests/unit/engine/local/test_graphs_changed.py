@@ -227,6 +227,16 @@ def test_other_changes_are_refused_as_before(tmp_path: Path) -> None:
         run([out(sums(first, "A"), tmp_path, "a")], tmp_path)
 
 
+def test_a_stage_named_as_a_source_was_is_refused(tmp_path: Path) -> None:
+    more = sums(read(tmp_path, "more"), "B")
+    source = read(tmp_path)
+    a = out(sums(source, "A"), tmp_path, "a")
+    stopped([a, out(more, tmp_path, "b")], tmp_path)
+    ends = [a, out(sums(source, "more"), tmp_path, "c")]
+    with pytest.raises(StateError, match="'more' is the name of a source and of a stage"):
+        run(ends, tmp_path, remove=["B"])
+
+
 def test_a_new_stage_behind_retractions_is_refused(tmp_path: Path) -> None:
     """It would get the retractions of panes that it never got."""
     windows = (
