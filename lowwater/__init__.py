@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
     from lowwater.engine.graph.trace import TracedElement as TracedElement
+    from lowwater.engine.graph.trace import Tracing as Tracing
     from lowwater.engine.join.joining import Between as Between
     from lowwater.engine.join.joining import between as between
     from lowwater.engine.process import Emitted as Emitted
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from lowwater.errors import UnsafeTrigger as UnsafeTrigger
     from lowwater.errors import UnsupportedByRunner as UnsupportedByRunner
     from lowwater.explain import Difference as Difference
+    from lowwater.explain import DisorderProfile as DisorderProfile
     from lowwater.explain import Explanation as Explanation
     from lowwater.explain import Finding as Finding
     from lowwater.explain import Findings as Findings
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Element as Element
     from lowwater.pipeline import FinalPanes as FinalPanes
     from lowwater.pipeline import GroupedTable as GroupedTable
+    from lowwater.pipeline import Info as Info
     from lowwater.pipeline import JoinedStream as JoinedStream
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
@@ -109,6 +112,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import from_pandas as from_pandas
     from lowwater.pipeline import from_source as from_source
     from lowwater.pipeline import from_spark as from_spark
+    from lowwater.pipeline import info as info
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
     from lowwater.pipeline import read_kafka as read_kafka
@@ -118,6 +122,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import run as run
     from lowwater.pipeline import start as start
     from lowwater.pipeline import to_spark as to_spark
+    from lowwater.pipeline.profiling import profile as profile
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant
@@ -175,19 +180,22 @@ _PLACES = {
     "lowwater.engine.records.batch": "Records",
     "lowwater.engine.graph.sources": "CommitListener ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",
-    "lowwater.engine.graph.trace": "Trace TracedElement",
+    "lowwater.engine.graph.trace": "Trace TracedElement Tracing",
     "lowwater.engine.window.windowing": "Windowing",
     "lowwater.errors": (
         "DataError DataWarning InternalError InvalidArgument LowwaterError LowwaterWarning "
         "PipelineWarning StateError UnitWarning UnsafeTrigger UnsupportedByRunner"
     ),
-    "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
-    "lowwater.pipeline": (
-        "Element FinalPanes GroupedTable JoinedStream KeyedStream Pipeline Processed Result Run "
-        "RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
-        "from_iterable from_pandas from_source from_spark read_csv read_jsonl read_kafka read_log "
-        "read_parquet read_postgres_changes run start to_spark"
+    "lowwater.explain": (
+        "Difference DisorderProfile Explanation Finding Findings LatenessProfile check diff"
     ),
+    "lowwater.pipeline": (
+        "Element FinalPanes GroupedTable Info JoinedStream KeyedStream Pipeline Processed Result "
+        "Run RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
+        "from_iterable from_pandas from_source from_spark info read_csv read_jsonl read_kafka "
+        "read_log read_parquet read_postgres_changes run start to_spark"
+    ),
+    "lowwater.pipeline.profiling": "profile",
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "

@@ -246,13 +246,18 @@ def saturating_add_array(at: Int64Array, delta: int | Int64Array) -> Int64Array:
         at: Instants, int64, any shape.
         delta: Durations of either sign, an int or int64 of the same shape.
     """
+    if isinstance(delta, int) and (
+        not at.size
+        or (delta >= 0 and int(at.max()) <= END_OF_TIME - delta)
+        or (delta < 0 and int(at.min()) >= START_OF_TIME - delta)
+    ):
+        return at + delta
     with np.errstate(over="ignore"):
         total: Int64Array = at + delta
     if isinstance(delta, int):
         if delta >= 0:
-            if at.size and int(at.max()) > END_OF_TIME - delta:
-                total[total < at] = END_OF_TIME
-        elif at.size and int(at.min()) < START_OF_TIME - delta:
+            total[total < at] = END_OF_TIME
+        else:
             total[total > at] = START_OF_TIME
         return total
     total[(delta >= 0) & (total < at)] = END_OF_TIME

@@ -6,12 +6,14 @@ import gc
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kernels import BOTH, using
 from tests.s3_server import s3_server as s3_server  # a fixture for all tests
 from tests.untested import Untested
 
@@ -30,6 +32,18 @@ def _in_memory() -> str | None:
 # this, and so do the workers of xdist.
 if _FOLDER := _in_memory():
     os.environ["TMPDIR"] = tempfile.tempdir = _FOLDER
+
+# Tests choose their kernels themselves (tests/kernels.py). The processes that they start do not
+# load the compiled ones, which takes half a second.
+os.environ.setdefault("LOWWATER_KERNELS", "numpy")
+
+
+@pytest.fixture(params=BOTH, scope="module")
+def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a file's tests with both kinds of kernels."""
+    with using(request.param):
+        yield request.param
+
 
 # How many examples a property gets in each tier; `tests.examples` scales them for some tests.
 _EXAMPLES = {"quick": 5, "ci": 15, "nightly": 1_000, "fuzz": 2_000}

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from lowwater import __version__
 from lowwater.cli import explain_commands, run_command
-from lowwater.cli.run_command import writable
+from lowwater.cli.run_command import positive, writable
 from lowwater.errors import InvalidArgument, LowwaterError
+from lowwater.pipeline.installation import info
 
 _DESCRIPTION = "Run, explain, draw and check streaming pipelines, and manage their state."
 
@@ -39,6 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from lowwater.cli.demo import demo
 
             return 0 if demo(sys.stdout, state=options.state) else 1
+        if options.command == "bench":
+            from lowwater.cli.bench import bench
+
+            bench(sys.stdout, events=options.events, keys=options.keys, rounds=options.rounds)
+            return 0
+        if options.command == "info":
+            print(info())
+            return 0
         if options.command == "state":
             return _state(options)
         if options.command in explain_commands.COMMANDS:
@@ -80,6 +89,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     run_command.add_command(commands)
     explain_commands.add_commands(commands)
+    bench = commands.add_parser(
+        "bench",
+        help="measure speed, commits and memory on this machine",
+        description="Measure on this machine: events per second by windows and kernels, the "
+        "latency of commits, and the memory of open windows. Takes a minute or two.",
+    )
+    for name, value, text in (
+        ("--events", 1_000_000, "events in a round"),
+        ("--keys", 10_000, "keys of the events"),
+        ("--rounds", 3, "rounds, of which the median is printed"),
+    ):
+        bench.add_argument(
+            name, type=positive, default=value, metavar="N", help=f"{text} (default: {value:,})"
+        )
+    commands.add_parser(
+        "info",
+        help="show versions, extras and the kernels in use",
+        description="Show versions, installed extras and the kernels in use.",
+    )
     _add_state(commands.add_parser("state", help="inspect or remove a state directory"))
     return parser
 

@@ -3,6 +3,9 @@
 from lowwater.explain.difference import Difference as Difference
 from lowwater.explain.difference import PaneDifference as PaneDifference
 from lowwater.explain.difference import diff as diff
+from lowwater.explain.disorder import DelayRow as DelayRow
+from lowwater.explain.disorder import DisorderGroup as DisorderGroup
+from lowwater.explain.disorder import DisorderProfile as DisorderProfile
 from lowwater.explain.element import why as why
 from lowwater.explain.finding import Finding as Finding
 from lowwater.explain.findings import Findings as Findings

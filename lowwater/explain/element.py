@@ -7,10 +7,11 @@ from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.trace import Trace, TracedElement
+from lowwater.engine.graph.traced_parts import TracedRecords, numbered
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.errors import InvalidArgument
 from lowwater.explain.journeys import MOST, Journeys
-from lowwater.explain.text import Explanation, counted
+from lowwater.explain.text import Explanation, counted, sample_lines
 
 Predicate: TypeAlias = Callable[[Any], Any]
 
@@ -45,7 +46,7 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     stories: list[tuple[str, TracedElement]] = []
     lost: list[str] = []
     for name, records in trace.read.items():
-        for at, record in enumerate(records):
+        for at, record in numbered(records):
             if not matches.says(record):
                 continue
             meant.append((record, None))
@@ -56,8 +57,9 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
                 lost.append(_lost(dead_letters.of(record), name, at, record, journeys))
             elif not told:
                 lost.append(
-                    f"{shown(record)} reached {_names(own)}; nothing derived from it reached "
-                    f"`{stage}`"
+                    f"{shown(record)} reached {_names(own)}; nothing derived from it "
+                    + ("is in the trace of " if journeys.is_sample else "reached ")
+                    + f"`{stage}`"
                 )
     stories += [
         (each.name, one)
@@ -73,8 +75,24 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     ]
     matches.check()
     if not (stories or lost):
-        lost = [_NOT_FOUND, *_unknown_fields(trace, element)]
+        lost = [*_unkept_records(trace), *_unknown_fields(trace, element)]
     return _explained(journeys, stories, lost)
+
+
+def _unkept_records(trace: Trace) -> Iterator[str]:
+    """Yield that no record matches: none that was read, or none that the trace keeps."""
+    some = {
+        name: records
+        for name, records in trace.read.items()
+        if isinstance(records, TracedRecords) and records.total > len(records)
+    }
+    if not some:
+        yield _NOT_FOUND
+    for name, records in some.items():
+        yield (
+            f"the trace keeps {len(records):,} of {counted(records.total, 'record')} of source "
+            f"`{name}`, and no such element is among them"
+        )
 
 
 def _unknown_fields(trace: Trace, element: Any) -> Iterator[str]:
@@ -134,8 +152,11 @@ def _lost(
     """Explain what happened to a record that is not known to have reached any stage."""
     if dead_letters:
         return _dead(dead_letters[0])
+    unkept = journeys.may_lack(source, at)
     went = (
-        "a step, such as a filter, dropped it"
+        f"the sample of {' and '.join(f'`{name}`' for name in unkept)} does not contain it"
+        if unkept
+        else "a step, such as a filter, dropped it"
         if journeys.knows_origins_of(source)
         else "it cannot be traced further: a map_batches function may have reordered rows"
     )
@@ -174,6 +195,7 @@ def _explained(
         lines.append(f"… and {counted(more, 'element')} more")
     if not lines:
         lines = [_NOT_FOUND]
+    lines += sample_lines(journeys.stages)
     return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 

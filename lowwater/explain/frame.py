@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.engine.records.pane_table import MICROS_UTC, instants_to_arrow
 from lowwater.errors import load_extra
+from lowwater.explain.text import sample_lines
 from lowwater.windows import Window
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def to_frame(trace: Trace) -> pd.DataFrame:
     ``merge`` (a row for each window that merged into another), ``watermark`` (of a stage),
     ``source`` or ``error``. Instants are UTC timestamps; those outside the years 1 to 9999 become
     the first or last instant of that range.
+
+    If the trace is a sample, ``attrs["sample"]`` says of which stages, and how many elements are
+    kept.
     """
     load_extra("pandas", extra="pandas", purpose="to_frame")
     import pandas as pd
@@ -44,7 +48,11 @@ def to_frame(trace: Trace) -> pd.DataFrame:
             columns[name] = pd.array(values, dtype="Int64")
         else:
             columns[name] = pd.Series(values, dtype=None if name == "order" else object)
-    return pd.DataFrame(columns)
+    frame = pd.DataFrame(columns)
+    said = list(sample_lines(trace.stages))
+    if said:
+        frame.attrs["sample"] = "\n".join(said)
+    return frame
 
 
 def instants_to_frame(values: Sequence[int | None]) -> Any:

@@ -9,6 +9,7 @@ from typing import final
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement
+from lowwater.engine.graph.traced_parts import is_sampled
 from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.partners import partner_lines
@@ -72,6 +73,19 @@ class Journeys:
         """Return the elements derived from a record or pane; see :meth:`Origins.made_of`."""
         return self._origins.made_of(origin, number)
 
+    @property
+    def is_sample(self) -> bool:
+        """Whether the trace lacks elements of a stage to describe."""
+        return any(stage.sample is not None for stage in self.stages)
+
+    def may_lack(self, source: str, number: int) -> list[str]:
+        """Return the stages that may have received a record, but whose sample cannot contain it."""
+        return [
+            stage.name
+            for stage in self._trace.stages
+            if source in stage.inputs and not _is_drawn(stage, number)
+        ]
+
     def knows_origins_of(self, source: str) -> bool:
         """Whether the origin of every element that derives from a source is known."""
         return not any(
@@ -106,7 +120,10 @@ class Journeys:
             if self._only is not None:
                 continue
             lines += _downstream_lines(
-                self._lineages[later.name], arrival.elements, len(self._trace.errors)
+                self._lineages[later.name],
+                arrival.elements,
+                len(self._trace.errors),
+                arrival.unkept,
             )
             elements += arrival.elements
             panes += [later.panes[number] for number in arrival.panes]
@@ -119,15 +136,15 @@ class Journeys:
             given = [name for name in later.inputs if reached.get(name)]
             if not given:
                 continue
-            found = [
-                one
-                for name in given
-                for number in reached[name]
-                for of, one in self.made_of(name, number)
-                if of == later.name
-            ]
+            found: list[TracedElement] = []
+            unkept = 0
+            for name in given:
+                for number in reached[name]:
+                    made = [one for of, one in self.made_of(name, number) if of == later.name]
+                    unkept += not made and not _is_drawn(later, number)
+                    found += made
             reached[later.name] = _handed_on(self._lineages[later.name], found)
-            yield _Arrival(later, given, found, reached[later.name])
+            yield _Arrival(later, given, found, reached[later.name], unkept)
 
 
 @final
@@ -140,12 +157,19 @@ class _Arrival:
         given: The stages that emitted the panes.
         elements: The panes as elements of this stage.
         panes: The panes of this stage that contain them.
+        unkept: How many of the panes may have arrived, but cannot be in the sample of the stage.
     """
 
     stage: StageTrace
     given: list[str]
     elements: list[TracedElement]
     panes: list[int]
+    unkept: int
+
+
+def _is_drawn(stage: StageTrace, number: int) -> bool:
+    """Return whether a stage has all elements that derive from a record or pane."""
+    return stage.sample is None or is_sampled(number, stage.sample.thinning)
 
 
 def _handed_on(lineage: Lineage, elements: Sequence[TracedElement]) -> list[int]:
@@ -162,18 +186,21 @@ def _whose(given: Sequence[str], first: str) -> str:
 
 
 def _downstream_lines(
-    lineage: Lineage, elements: Sequence[TracedElement], errors: int
+    lineage: Lineage, elements: Sequence[TracedElement], errors: int, unkept: int
 ) -> Iterator[str]:
     """Describe what happened to panes in a downstream stage.
 
-    ``errors`` is the number of dead letters of the run, in case panes are unaccounted for.
+    ``errors`` is the number of dead letters of the run, in case panes are unaccounted for, and
+    ``unkept`` the number of panes that the sample of the stage cannot contain.
     """
     for element in elements[:MOST]:
         for line in _lines(lineage, element):
             yield f"    {line}"
     if (more := len(elements) - MOST) > 0:
         yield f"    … and {counted(more, 'element')} more"
-    if not elements:
+    if unkept:
+        yield f"    the sample of the stage does not contain {counted(unkept, 'pane')}"
+    elif not elements:
         yield (
             "    its elements cannot be traced back to them"
             if lineage.has_strangers

@@ -75,6 +75,8 @@ class LatenessProfile:
             faster than it was produced.
         present: The choice that the run was made with; ``None`` if its watermark has no delay.
         around: The choices that share one of the two with the present one, and are no candidates.
+        arrived: How many elements arrived, if the trace has a sample of them and so ``elements`` is
+            less; else ``None``.
     """
 
     rows: tuple[LatenessRow, ...]
@@ -83,6 +85,7 @@ class LatenessProfile:
     wait_by: WaitBy
     present: LatenessRow | None = None
     around: tuple[LatenessRow, ...] = ()
+    arrived: int | None = None
 
     @property
     def suggestion(self) -> LatenessRow:
@@ -126,14 +129,18 @@ class LatenessProfile:
             ]
             for delay in delays
         )  # fmt: skip
-        of = f"Of {self.elements:,} elements; the stronger the colour, the more are dropped."
+        of = f"Of {self._total()}; the stronger the colour, the more are dropped."
         return html.display(
             name, html.table(head, lines), html.note(of), *map(html.note, self._said())
         )
 
+    def _total(self) -> str:
+        sample = "" if self.arrived is None else f" (a sample of {self.arrived:,})"
+        return f"{self.elements:,} elements{sample}"
+
     def _said(self) -> tuple[str, str]:
         said = self.suggestion
-        what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
+        what = f"{said.late:,} late, {said.dropped:,} dropped of {self._total()}"
         by = "the clock" if self.wait_by == "clock" else "event time"
         disorder = format_duration(self.disorder)
         choice = (
@@ -190,7 +197,8 @@ def lateness_profile(
 
     Each element is judged individually, in order of arrival at the stage and before windows merge
     (S-O3), against a watermark that trails the latest earlier element by ``delay``
-    (:class:`lowwater.BoundedDisorder`). Duplicates are left out.
+    (:class:`lowwater.BoundedDisorder`). Duplicates are left out. Of a trace that is a sample, the
+    elements that were drawn by chance are counted, each against all that arrived before it.
 
     Args:
         trace: The trace of the run.
@@ -206,8 +214,8 @@ def lateness_profile(
     """
     of = _stage_of(trace, stage)
     columns = _Columns.of(of)
-    tried = _candidates("delays", delays) or columns.delays()
-    allowed = _candidates("lateness", lateness) or columns.latenesses(min(tried))
+    tried = candidates("delays", delays) or columns.delays()
+    allowed = candidates("lateness", lateness) or columns.latenesses(min(tried))
     wait_by = columns.wait_by()
     now = _present(trace, of)
     rows = []
@@ -224,15 +232,16 @@ def lateness_profile(
         for each in sorted({*allowed, *now[1:]}):
             late, dropped = columns.judged(delay, each)
             rows.append(LatenessRow(delay, each, late, dropped, median, p99))
-    candidates = [row for row in rows if row.delay in tried and row.lateness in allowed]
-    around = [row for row in rows if row not in candidates]
+    chosen = [row for row in rows if row.delay in tried and row.lateness in allowed]
+    around = [row for row in rows if row not in chosen]
     return LatenessProfile(
-        tuple(candidates),
+        tuple(chosen),
         len(columns.times),
         int(columns.behind.max(initial=0)),
         wait_by,
         next((row for row in rows if (row.delay, row.lateness) == now), None),
         tuple(around),
+        None if of.sample is None else of.arrived,
     )
 
 
@@ -266,10 +275,19 @@ class _Columns:
 
     @classmethod
     def of(cls, stage: StageTrace) -> _Columns:
-        came = [e for e in stage.elements if e.outcome != "duplicate" and not e.retract]
+        sample = stage.sample
+        rows = [
+            at
+            for at, e in enumerate(stage.elements)
+            if e.outcome != "duplicate" and not e.retract and (sample is None or sample.drawn[at])
+        ]
+        came = [stage.elements[at] for at in rows]
         times = np.array([e.time for e in came], dtype=np.int64)
-        latest = np.full(len(came), START_OF_TIME, dtype=np.int64)
-        latest[1:] = np.maximum.accumulate(times)[:-1] if came else ()
+        if sample is None:
+            latest = np.full(len(came), START_OF_TIME, dtype=np.int64)
+            latest[1:] = np.maximum.accumulate(times)[:-1] if came else ()
+        else:
+            latest = sample.latest[rows]
         element: list[int] = []
         window: list[int] = []
         ends: list[int] = []
@@ -294,7 +312,7 @@ class _Columns:
     def behind(self) -> Int64Array:
         """How far each element is behind the latest earlier one, at least 0."""
         known = self.latest > START_OF_TIME
-        gap = _saturating_sub(np.where(known, self.latest, self.times), self.times)
+        gap = saturating_sub(np.where(known, self.latest, self.times), self.times)
         return np.maximum(gap, 0)
 
     def delays(self) -> list[int]:
@@ -302,12 +320,17 @@ class _Columns:
         if not len(self.times):
             return [0]
         exact = np.quantile(self.behind, _QUANTILES).tolist()
-        return sorted({_rounded(min(int(value), END_OF_TIME)) for value in exact})
+        return sorted({rounded_duration(min(int(value), END_OF_TIME)) for value in exact})
 
     def latenesses(self, delay: int) -> list[int]:
         """Return latenesses to try: zero, and the least at which a delay drops nothing."""
         return sorted(
-            {0, _rounded(min(int(self._overdue(delay).max(initial=-1)), END_OF_TIME - 1) + 1)}
+            {
+                0,
+                rounded_duration(
+                    min(int(self._overdue(delay).max(initial=-1)), END_OF_TIME - 1) + 1
+                ),
+            }
         )
 
     def judged(self, delay: int, lateness: int) -> tuple[int, int]:
@@ -339,13 +362,13 @@ class _Columns:
         without = np.searchsorted(latest, self.last)
         delayed = np.searchsorted(latest, saturating_add_array(self.last, delay))
         done = delayed < len(latest)
-        return _saturating_sub(moments[delayed[done]], moments[without[done]])
+        return saturating_sub(moments[delayed[done]], moments[without[done]])
 
     def _overdue(self, delay: int) -> Int64Array:
         """Return how far the watermark is past each window's end when its element comes."""
         watermark = saturating_add_array(self.latest[self.element], -delay)
         known: NDArray[np.bool_] = watermark > START_OF_TIME
-        gap = _saturating_sub(np.where(known, watermark, 0), np.where(known, self.ends, 0))
+        gap = saturating_sub(np.where(known, watermark, 0), np.where(known, self.ends, 0))
         return np.where(known, gap, -1)
 
 
@@ -369,32 +392,40 @@ def _stage_of(trace: Trace, name: str | None) -> StageTrace:
     return (first or windowed)[-1]
 
 
-def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
+def candidates(
+    name: str, given: Sequence[DurationLike] | None, *, where: str = "lateness_profile"
+) -> list[int]:
+    """Return candidate durations, ascending; none if none were given.
+
+    Raises:
+        InvalidArgument: They are no list of durations, or one is negative.
+    """
     if given is None:
         return []
     if isinstance(given, (str, int)) or not given:
         raise InvalidArgument(
             f"{name}={given!r} is not a list of durations",
-            where="lateness_profile",
+            where=where,
             hint=f'Write {name}=["0s", "10s", "1m"]',
         )
     found = sorted({duration(value, name=name) for value in given})
     if found[0] < 0:
         raise InvalidArgument(
             f"{describe(name, given)} has a negative duration",
-            where="lateness_profile",
+            where=where,
             hint='Use "0s" or more',
         )
     return found
 
 
-def _rounded(micros: int) -> int:
+def rounded_duration(micros: int) -> int:
+    """Round a duration up to whole units, so that it is easy to read."""
     if micros > END_OF_TIME - DAY_US:  # rounded up it would be no duration any more (S-T1)
         return END_OF_TIME
     return 0 if micros <= 0 else duration(rounded_up(micros))
 
 
-def _saturating_sub(one: Int64Array, other: Int64Array) -> Int64Array:
+def saturating_sub(one: Int64Array, other: Int64Array) -> Int64Array:
     """Return ``one - other`` elementwise, kept within int64 (S-T1)."""
     with np.errstate(over="ignore"):
         gap: Int64Array = one - other

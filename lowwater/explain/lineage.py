@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.graph.traced_parts import of_key
 from lowwater.engine.records.panes import Pane
 from lowwater.windows import Window
 
@@ -82,7 +83,7 @@ class Lineage:
 
     def of_key(self, key: Any) -> list[TracedElement]:
         """Return the elements of a key, in order."""
-        return [element for element in self.stage.elements if element.key == key]
+        return of_key(self.stage.elements, key)
 
     def panes(self, key: Any, window: Window) -> list[tuple[int, Pane]]:
         """Return the panes of a window with the order of each, retractions included."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedPair
+from lowwater.engine.graph.trace import NOT_KEPT, StageTrace, TracedElement, TracedPair
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.explain.text import Times, counted, values_text
 
@@ -66,6 +66,8 @@ def _line(
     if partner is None:
         semi = isinstance(stage.joining, Joining) and stage.joining.how == "semi"
         return f"it was {what} {'once, for its first partner' if semi else f'without a {other}'}"
+    if partner == NOT_KEPT:
+        return f"the pair with a {other} that is not in the sample was {what}"
     met = stage.elements[partner]
     values = {name: one for name, one in met.values.items() if name not in stage.key_names}
     return f"the pair with {other} {values_text(values)} at {times.at(met.time)} was {what}"

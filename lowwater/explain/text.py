@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.display import html
 from lowwater.display.text import shown
-from lowwater.engine.graph.trace import TracedElement
+from lowwater.engine.graph.trace import StageTrace, TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.io.terminal import moment
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
@@ -149,6 +149,18 @@ def element_text(values: Any) -> str:
     ('element 5', 'element')
     """
     return f"element {values_text(values)}" if values != {} else "element"
+
+
+def sample_lines(stages: Iterable[StageTrace]) -> Iterator[str]:
+    """Yield a line for each stage of which the trace has a sample, and how to get all elements."""
+    sampled = [stage for stage in stages if stage.sample is not None]
+    for stage in sampled:
+        yield (
+            f"the trace keeps {len(stage.elements):,} of {counted(stage.arrived, 'element')} of "
+            f"stage `{stage.name}`: all that were dropped or merged windows, and a sample of others"
+        )
+    if sampled:
+        yield "run it with trace=lw.Tracing(limit=None) to keep all of them"
 
 
 def counted(number: int, noun: str) -> str:

@@ -38,12 +38,14 @@ class Waiting:
         complete: Whether the watermark has passed the end.
         fresh: The elements that arrived since the last pane.
         times: Formats instants.
+        is_sample: Whether there may be more such elements.
     """
 
     end: int
     complete: bool
     fresh: Sequence[TracedElement]
     times: Times
+    is_sample: bool = False
 
     def text(self, trigger: Trigger) -> str:
         """Describe what the trigger is waiting for."""
@@ -54,7 +56,8 @@ class Waiting:
                 return self._watermark(trigger)
             case AfterCount():
                 elements = counted(trigger.count, "element")
-                return f"{elements} since the last pane (so far {len(self.fresh):,})"
+                least = "at least " if self.is_sample else ""
+                return f"{elements} since the last pane (so far {least}{len(self.fresh):,})"
             case AfterProcessingTime():
                 return self._clock(trigger)
             case AfterAny():
@@ -104,7 +107,8 @@ class Waiting:
         if trigger.align_us is not None:
             at = -(-at // trigger.align_us) * trigger.align_us
         reason = f"{delay} after its first element arrived{aligned}"
-        return f"the clock to reach {self.times.at(at)} ({reason})"
+        latest = " at the latest" if self.is_sample else ""
+        return f"the clock to reach {self.times.at(at)}{latest} ({reason})"
 
 
 @final

@@ -13,7 +13,15 @@ from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.lineage import Lineage
-from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, values_text
+from lowwater.explain.text import (
+    Explanation,
+    Times,
+    counted,
+    element_text,
+    rounded_up,
+    sample_lines,
+    values_text,
+)
 from lowwater.explain.waiting import Waiting, holder, last_move
 from lowwater.time import (
     END_OF_TIME,
@@ -56,10 +64,9 @@ def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = N
         key = tuple(key)
     lineage = Lineage(of)
     found = [_Life(trace, lineage, of.windowing, key, w) for w in _meant(lineage, key, window)]
+    lines = [line for at, life in enumerate(found) for line in ([""] if at else []) + life.lines()]
     return Explanation(
-        tuple(
-            line for at, life in enumerate(found) for line in ([""] if at else []) + life.lines()
-        ),
+        (*lines, *(f"  {line}" for line in sample_lines([of]))),
         tuple(element for life in found for element in life.elements),
         tuple(pane for life in found for _, pane in life.panes),
     )
@@ -139,7 +146,11 @@ class _Life:
     def _happened(self) -> Iterator[str]:
         """Yield elements, merges and panes in the order of events."""
         if not (self.elements or self.dropped or self.panes or self.merges):
-            yield "  no element of this key arrived for it"
+            yield "  no element of this key " + (
+                "arrived for it"
+                if self._stage.sample is None
+                else "that arrived for it is in the sample"
+            )
         came = sorted((*self.elements, *self.dropped), key=lambda element: element.order)
         lines = [(e.order, e.clock, self._element(e)) for e in came[:_MOST]]
         if len(came) > _MOST:
@@ -202,6 +213,9 @@ class _Life:
 
     def _is_of_bundle(self, order: int) -> bool:
         before = order - 1
+        sample = self._stage.sample
+        if sample is not None:
+            return before in sample.bundles or any(m.order == before for m in self._stage.merges)
         return any(element.order == before for element in self._stage.elements) or any(
             merge.order == before for merge in self._stage.merges
         )
@@ -221,7 +235,7 @@ class _Life:
             became = self._lineage.became(self._key, self._window, 0)
             yield f"  it merged into {self._times.window(became)}: explain that window instead"
             return
-        if not self.elements:
+        if not self.elements and not (self._stage.sample is not None and self.panes):
             yield from self._unknown()
             return
         inserts = [pane for _, pane in self.panes if pane.kind == "insert"]
@@ -240,7 +254,10 @@ class _Life:
 
     def _unknown(self) -> Iterator[str]:
         """Describe what exists instead: other windows of the key, or other keys."""
-        yield "  it has not fired: no element was assigned to it, so there is no such window"
+        if self._stage.sample is None:
+            yield "  it has not fired: no element was assigned to it, so there is no such window"
+        else:
+            yield "  it has not fired; whether it has elements is not known from the sample"
         windows = self._lineage.windows(self._key)
         if windows:
             near = sorted(windows, key=lambda each: abs(each.start - self._window.start))
@@ -250,7 +267,8 @@ class _Life:
         keys = list(dict.fromkeys(values_text(each.key) for each in self._stage.elements))
         texts = ", ".join(keys[:_FEW]) or "none"
         more = f" and {len(keys) - _FEW:,} more" if len(keys) > _FEW else ""
-        yield f"  no element has this key; the keys are {texts}{more}"
+        of = "no element" if self._stage.sample is None else "no element of the sample"
+        yield f"  {of} has this key; the keys are {texts}{more}"
         null = self._key is None or (isinstance(self._key, tuple) and None in self._key)
         dead_letters = [error for error in self._trace.errors if error.reason == "null_key"]
         if null and dead_letters:
@@ -276,7 +294,10 @@ class _Life:
     def _waiting(self) -> Waiting:
         shown_until = max((order for order, _ in self.panes), default=-1)
         fresh = [element for element in self.elements if element.order > shown_until]
-        return Waiting(self._window.end, self._now >= self._window.end, fresh, self._times)
+        return Waiting(
+            self._window.end, self._now >= self._window.end, fresh, self._times,
+            is_sample=self._stage.sample is not None,
+        )  # fmt: skip
 
     def _held(self, before: int, watermark: int) -> Iterator[str]:
         times = self._times

@@ -11,6 +11,8 @@ from lowwater.pipeline.fluent import Stream as Stream
 from lowwater.pipeline.fluent import WindowedStream as WindowedStream
 from lowwater.pipeline.forms import Element as Element
 from lowwater.pipeline.handle import RunHandle as RunHandle
+from lowwater.pipeline.installation import Info as Info
+from lowwater.pipeline.installation import info as info
 from lowwater.pipeline.outputs import Writing as Writing
 from lowwater.pipeline.outputs import run as run
 from lowwater.pipeline.outputs import start as start

@@ -14,7 +14,7 @@ from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClo
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import BUNDLE_SIZE
-from lowwater.engine.graph.trace import Trace
+from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.progress import Progress, observer_for
@@ -68,8 +68,9 @@ class RunOptions(TypedDict, total=False):
         on_dead_letter: Called with each invalid record.
         max_skew: How far a source may be ahead of the slowest one, in event time; a source that is
             further ahead waits. Unlimited by default.
-        trace: Whether to record what happens to each element, for ``explain``, ``why`` and
-            diagrams. For small runs: a trace keeps a Python value for each element.
+        trace: Whether to record what happens to the elements, for ``explain``, ``why`` and
+            diagrams. ``True`` keeps at least 50,000 elements of each stage, and a sample of more;
+            ``lw.Tracing(limit=...)`` keeps another number.
     """
 
     bundle_size: int
@@ -79,7 +80,7 @@ class RunOptions(TypedDict, total=False):
     on_late: OnLate | None
     on_dead_letter: OnDeadLetter | None
     max_skew: DurationLike | None
-    trace: bool
+    trace: bool | Tracing
 
 
 @final
@@ -131,7 +132,8 @@ class Outcomes:
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
-        self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
+        tracing = _tracing(options.get("trace", False))
+        self._recorder = None if tracing is None else Recorder(self.graph, tracing)
         on_error = options.get("on_error")
         if on_error is None and self._on_dead_letter is not None:
             on_error = (
@@ -270,12 +272,15 @@ def _callback(name: str, function: Any) -> Any:
     return function
 
 
-def _traced(value: object) -> bool:
+def _tracing(value: object) -> Tracing | None:
+    if isinstance(value, Tracing):
+        return value
     if not isinstance(value, bool):
         raise InvalidArgument(
-            f"{describe('trace', value)} is neither True nor False", hint="Write trace=True"
+            f"{describe('trace', value)} is neither True nor False, nor a Tracing",
+            hint="Write trace=True, or trace=Tracing(limit=100_000) to keep more elements",
         )
-    return value
+    return Tracing() if value else None
 
 
 def _max_skew(value: DurationLike | None) -> int | None:

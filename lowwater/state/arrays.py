@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels import kernels
 from lowwater.time import Int64Array
 
 NONE: Int64Array = np.empty(0, dtype=np.int64)
-
-# Odd 64-bit constants with well-mixed bits (the golden ratio and splitmix64's multipliers).
-_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-
 
 _MOST_BITS = 24
 
@@ -64,10 +61,7 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     if len(start) == 1:
         only = np.arange(int(start[0]), int(start[0]) + int(count[0]), dtype=np.int64)
         return only, np.zeros(len(only), dtype=np.int64)
-    which = np.repeat(np.arange(len(start), dtype=np.int64), count)
-    begins = np.cumsum(count) - count
-    inside = np.arange(len(which), dtype=np.int64) - begins[which]
-    return start[which] + inside, which
+    return kernels().expand_ranges(start, count)
 
 
 def run_starts(*columns: Int64Array) -> NDArray[np.bool_]:
@@ -152,14 +146,7 @@ class Scratch:
             return rows, np.zeros(1, dtype=np.int64)
         if len(self._stamp) < capacity:
             self._stamp = np.empty(capacity, dtype=np.int64)
-        stamp = self._stamp
-        places = np.arange(len(rows), dtype=np.int64)
-        # Written backwards, so that the first place of each row is the one that stays.
-        stamp[rows[::-1]] = places[::-1]
-        first = stamp[rows] == places
-        distinct = rows[first]
-        stamp[distinct] = np.arange(len(distinct), dtype=np.int64)
-        return distinct, stamp[rows]
+        return kernels().unique(self._stamp, rows)
 
 
 def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
@@ -168,11 +155,4 @@ def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
     Args:
         values: At least one column, each of shape (n,).
     """
-    # Views, not copies: this is the first pass over every bundle that looks windows up.
-    hashes = values[0].view(np.uint64) * np.uint64(_MULTIPLIERS[0])
-    for at, value in enumerate(values[1:], 1):
-        hashes ^= value.view(np.uint64) * np.uint64(_MULTIPLIERS[at % len(_MULTIPLIERS)])
-        hashes *= np.uint64(_MULTIPLIERS[0])
-    hashes ^= hashes >> np.uint64(29)
-    hashes *= np.uint64(_MULTIPLIERS[1])
-    return hashes
+    return kernels().mixed(values)

@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from lowwater.kernels import kernels
 from lowwater.state.arrays import (
     NONE,
     expand_ranges,
@@ -106,7 +107,7 @@ class Bag:
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Move all values of ``rows[i]`` to ``into[i]``; ``into`` may repeat, ``rows`` may not."""
         self._cover(np.concatenate((into, rows)))
-        order = np.argsort(into, kind="stable")
+        order = kernels().argsort(into)
         into, rows = into[order], rows[order]
         nth = np.arange(len(into)) - np.maximum.accumulate(
             np.where(run_starts(into), np.arange(len(into)), 0)

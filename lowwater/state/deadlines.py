@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels import kernels
 from lowwater.time import END_OF_TIME, Int64Array
 
 _FEW = 16
@@ -49,7 +50,7 @@ class Deadlines:
                 return
             times, rows = (np.array(part, dtype=np.int64) for part in zip(*self._heap, strict=True))
             self._heap = []
-        order = np.argsort(times, kind="stable")
+        order = kernels().argsort(times)
         self._add_run(times[order], rows[order].astype(np.int32))
 
     def pop(self, upto: int) -> tuple[Int64Array, Int64Array]:
@@ -147,7 +148,7 @@ class Deadlines:
             times = np.concatenate((self._times.pop(), times))
             rows = np.concatenate((self._rows.pop(), rows))
             self._heads.pop()
-            order = np.argsort(times, kind="stable")
+            order = kernels().argsort(times)
             times, rows = times[order], rows[order]
         self._times.append(times)
         self._rows.append(rows)

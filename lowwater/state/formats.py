@@ -19,7 +19,7 @@ FORMATS: Mapping[str, int] = MappingProxyType(
         "process state": 2,
         "join state": 3,
         "passed records": 1,
-        "record ids": 2,
+        "record ids": 3,
         "Spark cells": 4,
         "Spark cell files": 1,
         "state versions": 1,

@@ -1,29 +1,34 @@
 """An exact set of ids that expire, kept in a store, with Bloom filters in front of it.
 
-In the store an id is a row of its own, under the stretch of time that its expiry lies in, so that
-what has expired is a range::
+In the store the ids of a commit are a run, sorted by hash and cut into pages of about 512 ids,
+under the stretch of time that their expiry lies in, so that what has expired is a range::
 
-    prefix   level    number     id          ->   expiry
-             1 byte   8 bytes    any bytes        8 bytes
+    prefix   level    number     run      page       ->   hashes | expiries | lengths | ids
+             1 byte   8 bytes    4 bytes  4 bytes
+
+A page is one row, because writing or reading a row costs far more than a few thousand bytes in it.
+Runs are only appended. When eight of about one size have come together they are merged into one,
+unless they are large, so an id is written a few times in all, however small the commits.
 
 Stretch ``number`` of a level is ``[number * size, (number + 1) * size)`` where ``size`` is the
 usual time to live, doubled ``level`` times. Ids that live long are in long stretches: so there are
 few stretches at a time, about two per level in use, however far apart the expiries lie.
 
-In memory each stretch has a Bloom filter, one or two bytes per id, and there are the ids that are
-not written yet. A filter that says no is right; if it says perhaps, the store is asked.
+In memory each stretch has a Bloom filter and each run another one, about four bytes per id, and
+there are the ids that are not written yet. A filter that says no is right; if both say perhaps, the
+page is read that has the id, if any has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import compress
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
-from rbloom import Bloom
+from numpy.typing import NDArray
 
 from lowwater.errors import InternalError, StateError
+from lowwater.state.id_columns import HashFilter, IdColumns, filter_bits
+from lowwater.state.id_runs import PLACE, IdRun, StoredRun, may_have
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -31,13 +36,15 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 Stretch: TypeAlias = tuple[int, int]
 """Level and number."""
 
-# One new id in a hundred costs a look-up per filter; a tenth of that would cost half as much
-# memory again, and more time in the filter than it saves in the store.
-_FALSE_POSITIVES = 0.01
 _ROOM = 1 << 14
-_GROWTH = 8
 _LONGEST = 1 << 62
 _HEAD = 9
+_LARGE = 1 << 14
+_MERGED = 8
+"""Runs of about one size that are merged: the sizes differ at most by this factor."""
+_OCTAVE = (_MERGED - 1).bit_length()
+_LARGEST = 1 << 20
+"""Ids that are merged at a time, at most: they are in memory meanwhile."""
 
 
 @final
@@ -55,85 +62,94 @@ class StoredIds:
         self._prefix = prefix
         self._size = size
         self._store: StateStore | None = None
-        self._filters: dict[Stretch, _Filter] = {}
-        self._heads: dict[Stretch, bytes] = {}
-        self._unwritten: dict[bytes, int] = {}
-        self._added: list[tuple[bytes, list[bytes], Int64Array]] = []
+        self._stretches: dict[Stretch, _StretchIds] = {}
         self._dropped: list[Stretch] = []
         self._origin: int | None = None
         self.look_ups = 0
 
     def __len__(self) -> int:
         """Return how many ids the filters stand for: those that expired in a live stretch too."""
-        return sum(len(one) for one in self._filters.values())
+        return sum(len(one.filter) for one in self._stretches.values())
 
     @property
     def size_bytes(self) -> int:
         """Memory the filters take."""
-        return sum(one.size_bytes for one in self._filters.values())
+        return sum(one.size_bytes for one in self._stretches.values())
 
-    def known(self, ids: Sequence[bytes], watermark: int) -> set[bytes]:
-        """Return those of some ids that are remembered at a watermark.
+    def known(self, ids: IdColumns, watermark: int) -> NDArray[np.bool_]:
+        """Return which of some ids are remembered at a watermark; bool, shape (n,).
 
-        O(ids * stretches) look-ups in filters; one of rows for those that pass.
+        O(ids * stretches) look-ups in filters; a page is read for those that pass.
         """
-        found: set[bytes] = set()
-        asked: list[bytes] = []
-        keys: list[bytes] = []
-        unwritten = self._unwritten
-        for stretch, one in self._filters.items():
-            head = self._heads[stretch]
-            for each in set(one.perhaps(ids)):
-                if unwritten.get(each, START_OF_TIME) > watermark:
-                    found.add(each)
-                else:
-                    asked.append(each)
-                    keys.append(head + each)
-        if not keys:
-            return found
-        self.look_ups += len(keys)
-        for each, value in zip(asked, self._opened().get(keys), strict=True):
-            if value is not None and _expiry(value) > watermark:
-                found.add(each)
+        found = np.zeros(len(ids), dtype=np.bool_)
+        bits = filter_bits(ids.hashes)
+        for stretch in self._stretches.values():
+            rows = np.flatnonzero(stretch.filter.perhaps(ids.hashes, bits) & ~found)
+            if not rows.size:
+                continue
+            for run in stretch.fresh:
+                found[list(run.remembers(ids, rows, watermark))] = True
+            for stored in stretch.runs:
+                self._look_up(stored, ids, rows[~found[rows]], watermark, found)
         return found
 
-    def add(self, ids: Sequence[bytes], expiry: Int64Array, watermark: int) -> None:
-        """Remember ids that are not: distinct, each expiring after the watermark."""
+    def _look_up(
+        self,
+        run: StoredRun,
+        ids: IdColumns,
+        rows: Int64Array,
+        watermark: int,
+        found: NDArray[np.bool_],
+    ) -> None:
+        """Mark those of some ids, by row, that a stored run has and that have not expired."""
+        at, keys = run.keys(ids.hashes[rows])
+        if not keys:
+            return
+        self.look_ups += len(keys)
+        by_page: dict[bytes, list[int]] = {}
+        for key, row in zip(keys, rows[at].tolist(), strict=True):
+            by_page.setdefault(key, []).append(row)
+        pages = self._opened().get(list(by_page))
+        for page, own in zip(pages, by_page.values(), strict=True):
+            if page is None:
+                raise _damaged()
+            asked = np.array(own, dtype=np.int64)
+            if may_have(page, ids.hashes[asked]):
+                found[list(IdRun.from_bytes(page).remembers(ids, asked, watermark))] = True
+
+    def add(self, ids: IdColumns, expiry: Int64Array, watermark: int) -> None:
+        """Remember ids that are not: distinct, sorted by hash, expiring after the watermark."""
         if not len(ids):
             return
         levels = self._levels(expiry, watermark)
-        for level in np.unique(levels).tolist():
-            there = levels == level
-            numbers = np.where(there, expiry // self._length(level), 0)
-            for number in np.unique(numbers[there]).tolist():
-                chosen = there & (numbers == number)
-                some = list(compress(ids, chosen.tolist()))
-                until = expiry[chosen]
-                self._filter((level, number)).add(some)
-                self._unwritten.update(zip(some, until.tolist(), strict=True))
-                self._added.append((self._heads[level, number], some, until))
+        for level in range(int(levels.min()), int(levels.max()) + 1):
+            there = np.flatnonzero(levels == level)
+            if not there.size:
+                continue
+            numbers = expiry[there] // self._length(level)
+            first, last = int(numbers.min()), int(numbers.max())
+            for number in [first] if first == last else np.unique(numbers).tolist():
+                rows = there[numbers == number]
+                self._stretch((level, number)).add(IdRun(ids, expiry).at(rows))
 
     def forget(self, watermark: int) -> None:
         """Drop the stretches that a watermark has passed. O(stretches)."""
-        for stretch in [s for s in self._filters if self._is_over(s, watermark)]:
-            del self._filters[stretch], self._heads[stretch]
+        for stretch in [s for s in self._stretches if self._is_over(s, watermark)]:
+            del self._stretches[stretch]
             self._dropped.append(stretch)
-        if not self._filters:
-            self._unwritten, self._added = {}, []
 
     def save(self, batch: Batch, watermark: int) -> None:
         """Add what changed since the last time to a batch, which is committed before the next use.
 
-        Ids that came and expired in between are never written. O(ids added).
+        Ids that came and expired in between are never written. Amortised O(ids added * log ids).
         """
         for level, number in self._dropped:
             batch.delete_range(*prefix_range(self._head((level, number))))
         self._dropped = []
-        for head, ids, expiry in self._added:
-            left = expiry > watermark  # also: not added again since
-            values: list[Any] = encode_int64(expiry[left]).view("V8").reshape(-1).tolist()
-            batch.put([head + each for each in compress(ids, left.tolist())], values)
-        self._unwritten, self._added = {}, []
+        for stretch in self._stretches.values():
+            if stretch.fresh and (crowd := stretch.crowd()):
+                stretch.merge(crowd, batch, self._opened(), watermark)
+            stretch.write(batch, watermark)
 
     def restore(self, store: StateStore, watermark: int) -> None:
         """Look in this store from now on, and take up what is there. O(ids in it).
@@ -143,37 +159,25 @@ class StoredIds:
         """
         self._store = store
         skip = len(self._prefix)
-        found: dict[Stretch, list[bytes]] = {}
         for key, value in store.scan(*prefix_range(self._prefix)):
             head = key[skip : skip + _HEAD]
-            if len(head) < _HEAD:
+            if len(key) != skip + _HEAD + PLACE.size:
                 raise _damaged()
             number = decode_int64(np.frombuffer(head[1:], dtype=np.uint8))
-            stretch = (head[0], int(number[0]))
-            ids = found.setdefault(stretch, [])
-            if _expiry(value) > watermark:
-                ids.append(key[skip + _HEAD :])
-        for stretch, ids in found.items():
-            self._filter(stretch).add(ids)
+            run, _ = PLACE.unpack_from(key, skip + _HEAD)
+            self._stretch((head[0], int(number[0]))).load(run, IdRun.from_bytes(value), watermark)
         self.forget(watermark)
 
     def _check(self) -> None:
         """Assert every invariant; print the structure if one does not hold. O(ids unwritten)."""
         try:
-            assert self._filters.keys() == self._heads.keys()
-            assert not self._filters.keys() & set(self._dropped)
-            for stretch, one in self._filters.items():
-                assert self._heads[stretch] == self._head(stretch)
+            assert not self._stretches.keys() & set(self._dropped)
+            for stretch, one in self._stretches.items():
+                assert one.head == self._head(stretch)
                 one._check()
-            by_head = {head: self._filters[stretch] for stretch, head in self._heads.items()}
-            for head, ids, expiry in self._added:
-                assert len(ids) == len(set(ids)) == len(expiry)
-                assert self._unwritten.keys() >= set(ids)
-                if head in by_head:  # not dropped since
-                    assert set(by_head[head].perhaps(ids)) == set(ids), "a filter denies an id"
         except AssertionError:
-            print(f"StoredIds: {len(self._unwritten)} unwritten, dropped={self._dropped}")
-            print({stretch: len(one) for stretch, one in self._filters.items()})
+            print(f"StoredIds: dropped={self._dropped}")
+            print({stretch: len(one.filter) for stretch, one in self._stretches.items()})
             raise
 
     def _levels(self, expiry: Int64Array, watermark: int) -> Int64Array:
@@ -194,13 +198,13 @@ class StoredIds:
         level, number = stretch
         return watermark == END_OF_TIME or (number + 1) * self._length(level) <= watermark
 
-    def _filter(self, stretch: Stretch) -> _Filter:
-        one = self._filters.get(stretch)
+    def _stretch(self, stretch: Stretch) -> _StretchIds:
+        one = self._stretches.get(stretch)
         if one is None:
             # It will likely hold as many as its neighbours.
-            room = max((len(other) for other in self._filters.values()), default=0)
-            one = self._filters[stretch] = _Filter(max(_ROOM, room + room // 4))
-            self._heads[stretch] = self._head(stretch)
+            room = max((len(other.filter) for other in self._stretches.values()), default=0)
+            room = max(_ROOM, room + room // 4)
+            one = self._stretches[stretch] = _StretchIds(self._head(stretch), room)
         return one
 
     def _head(self, stretch: Stretch) -> bytes:
@@ -215,50 +219,87 @@ class StoredIds:
 
 
 @final
-class _Filter:
-    """Says of an id that it was not added, or that it may have been: Bloom filters as it grows."""
+class _StretchIds:
+    """The ids of one stretch.
 
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._left = room
-        self._count = 0
-        self._blooms = [Bloom(room, _FALSE_POSITIVES)]
+    Args:
+        head: What its keys begin with.
+        room: How many ids to expect.
 
-    def __len__(self) -> int:
-        return self._count
+    ``fresh`` are the runs that are not written yet: large ones, and small ones of which each is
+    at least twice as large as the next. ``runs`` are those that are written.
+    """
+
+    def __init__(self, head: bytes, room: int) -> None:
+        self.head = head
+        self.filter = HashFilter(room)
+        self.fresh: list[IdRun] = []
+        self.runs: list[StoredRun] = []
+        self._next = 0
 
     @property
     def size_bytes(self) -> int:
-        return sum(bloom.size_in_bits for bloom in self._blooms) // 8
+        """Memory the filters take."""
+        return self.filter.size_bytes + sum(run.size_bytes for run in self.runs)
 
-    def add(self, ids: Sequence[bytes]) -> None:
-        at = 0
-        while at < len(ids):
-            if not self._left:
-                self._room *= _GROWTH
-                self._left = self._room
-                self._blooms.append(Bloom(self._room, _FALSE_POSITIVES))
-            part = ids[at : at + self._left]
-            self._blooms[-1].update(part)
-            self._left -= len(part)
-            at += len(part)
-        self._count += len(ids)
+    def add(self, run: IdRun) -> None:
+        """Add ids. Amortised O(n log n)."""
+        self.filter.add(run.ids.hashes)
+        self.fresh.append(run)
+        while len(self.fresh) > 1 and len(self.fresh[-2]) < min(_LARGE, 2 * len(self.fresh[-1])):
+            self.fresh[-2:] = [IdRun.merged(self.fresh[-2:])]
+
+    def load(self, number: int, page: IdRun, watermark: int) -> None:
+        """Note a stored page; pages come in the order of their keys."""
+        if not self.runs or self.runs[-1].number != number:
+            self.runs.append(StoredRun(self.head, number))
+        self.runs[-1].load(page)
+        self.filter.add(page.ids.hashes[page.expiry > watermark])
+        self._next = max(self._next, number + 1)
+
+    def crowd(self) -> list[StoredRun]:
+        """Return the runs of about one size that are to be merged, if they are many."""
+        alike: dict[int, list[StoredRun]] = {}
+        for run in self.runs:
+            alike.setdefault(len(run).bit_length() // _OCTAVE, []).append(run)
+        for runs in alike.values():
+            if len(runs) >= _MERGED and sum(map(len, runs)) <= _LARGEST:
+                return runs
+        return []
+
+    def merge(self, old: list[StoredRun], batch: Batch, store: StateStore, watermark: int) -> None:
+        """Replace some runs by one, without what has expired."""
+        kept: list[IdRun] = []
+        for run in old:
+            kept += [IdRun.from_bytes(value) for _, value in store.scan(*run.key_range)]
+            batch.delete_range(*run.key_range)
+        self.runs = [run for run in self.runs if run not in old]
+        lasting = IdRun.merged(kept).lasting(watermark)
+        if len(lasting):
+            self._append(batch, lasting)
+
+    def write(self, batch: Batch, watermark: int) -> None:
+        """Write what is not written yet, as a run."""
+        if not self.fresh:
+            return
+        lasting = IdRun.merged(self.fresh).lasting(watermark)
+        self.fresh = []
+        if len(lasting):
+            self._append(batch, lasting)
+
+    def _append(self, batch: Batch, run: IdRun) -> None:
+        self.runs.append(StoredRun.write(batch, self.head, self._next, run))
+        self._next += 1
 
     def _check(self) -> None:
-        rooms = [self._room // _GROWTH**age for age in reversed(range(len(self._blooms)))]
-        assert 0 <= self._left <= self._room
-        assert self._count == sum(rooms) - self._left
-
-    def perhaps(self, ids: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield those of some ids that may have been added."""
-        for bloom in self._blooms:
-            yield from filter(bloom.__contains__, ids)
-
-
-def _expiry(value: bytes) -> int:
-    if len(value) != 8:
-        raise _damaged()
-    return int.from_bytes(value) + START_OF_TIME
+        self.filter._check()
+        for run in self.fresh:
+            assert len(run.ids) == len(run.expiry) > 0
+            assert (run.ids.hashes[1:] >= run.ids.hashes[:-1]).all()
+            assert self.filter.perhaps(run.ids.hashes).all(), "a filter denies an id"
+        numbers = [run.number for run in self.runs]
+        assert numbers == sorted(set(numbers))
+        assert all(number < self._next for number in numbers)
 
 
 def _damaged() -> StateError:

@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels import kernels
 from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
 from lowwater.state.table import RowTable
 from lowwater.time import END_OF_TIME, Int64Array
@@ -105,7 +106,7 @@ class Segments:
         if not len(rows):
             return
         keys = self._table["key"][rows]
-        order = np.argsort(keys, kind="stable")
+        order = kernels().argsort(keys)
         rows, keys = rows[order], keys[order]
         first = np.flatnonzero(run_starts(keys))
         touched = keys[first]
@@ -222,17 +223,7 @@ class Segments:
             rows = self._pool[int(at[0]) : int(at[0]) + size]
             find = bisect_right if below_or_equal else bisect_left
             return np.array([find(rows, bound[0], key=column.__getitem__)], dtype=np.int64)
-        low = np.zeros(len(at), dtype=np.int64)
-        high = count.copy()
-        for _ in range(int(count.max(initial=0)).bit_length()):
-            open_ = low < high
-            middle = (low + high) >> 1
-            place = np.where(open_, at + middle, 0)
-            value = column[np.where(open_, self._pool[place], 0)]
-            below = value <= bound if below_or_equal else value < bound
-            low = np.where(open_ & below, middle + 1, low)
-            high = np.where(open_ & ~below, middle, high)
-        return low
+        return kernels().count_below(self._pool, at, count, column, bound, below_or_equal)
 
     def _cover(self, keys: Int64Array) -> None:
         need = int(keys.max(initial=-1)) + 1

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.errors import InternalError
-from lowwater.state.arrays import mixed, object_bytes
+from lowwater.kernels import kernels
+from lowwater.kernels.plain import DELETED, EMPTY
+from lowwater.state.arrays import object_bytes
 from lowwater.time import Int64Array
 
-_EMPTY = -1
-_DELETED = -2
 _SMALLEST = 64
+_AT_ONCE = 65_536  # tuples that an index makes room for
 _FINDING = 64  # bytes of what finds a row: index, queues, journal
 
 
@@ -221,11 +222,11 @@ class Index:
     def __init__(self, table: RowTable, on: Sequence[str]) -> None:
         self._table = table
         self._on = tuple(on)
-        self._slots = np.full(2 * _SMALLEST, _EMPTY, dtype=np.int32)
+        self._slots = np.full(2 * _SMALLEST, EMPTY, dtype=np.int32)
         self._used = 0
         self._live = 0
         self._slot_name = "slot:" + "+".join(on)
-        table.add_field(Field(self._slot_name, np.int32, _EMPTY))
+        table.add_field(Field(self._slot_name, np.int32, EMPTY))
 
     def __len__(self) -> int:
         return self._live
@@ -233,8 +234,8 @@ class Index:
     def find(self, *values: Int64Array) -> Int64Array:
         """Return the row of each tuple of values, -1 where there is none. O(n) expected."""
         if not self._live:
-            return np.full(len(values[0]), -1, dtype=np.int64)
-        return self._find(values, self._start(values))[0]
+            return np.full(len(values[0]), EMPTY, dtype=np.int64)
+        return kernels().find(self._slots, self._columns(), values)
 
     def find_or_insert(self, *values: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the row of each tuple of values, and those rows that are new.
@@ -242,13 +243,33 @@ class Index:
         New rows are allocated in the table, their indexed columns set. Equal tuples share a row.
         Amortised O(n) expected.
         """
+        count = len(values[0])
+        if count <= _AT_ONCE:
+            return self._find_or_insert(values)
+        # Room for all at once would make the index several times as large as what it holds, where
+        # most are here already.
+        parts = [
+            self._find_or_insert([value[first : first + _AT_ONCE] for value in values])
+            for first in range(0, count, _AT_ONCE)
+        ]
+        found, new = zip(*parts, strict=True)
+        return np.concatenate(found), np.concatenate(new)
+
+    def _find_or_insert(self, values: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
         self._reserve(len(values[0]))
-        found, at = self._find(values, self._start(values))
-        missing = np.flatnonzero(found < 0)
-        if not missing.size:
-            return found, missing
-        found[missing], new = self._insert_distinct([v[missing] for v in values], at[missing])
-        return found, new
+        found = kernels().find_or_claim(self._slots, self._columns(), values)
+        rows, first, slot = found.rows, found.at, found.slot
+        if not first.size:
+            return rows, first
+        new = self._table.allocate(len(first))
+        for name, value in zip(self._on, values, strict=True):
+            self._table[name][new] = value[first]
+        self._slots[slot] = new.astype(np.int32)
+        self._table[self._slot_name][new] = slot.astype(np.int32)
+        self._used += len(first)
+        self._live += len(first)
+        rows[found.missing] = new[found.which]
+        return rows, new
 
     def insert(self, rows: Int64Array) -> None:
         """Index rows whose columns are set; none equal to another or to one already here."""
@@ -260,7 +281,7 @@ class Index:
     def remove(self, rows: Int64Array) -> None:
         """Forget rows; each must be here."""
         slot = self._table[self._slot_name][rows]
-        self._slots[slot] = _DELETED
+        self._slots[slot] = DELETED
         self._live -= len(rows)
 
     def _check(self) -> None:
@@ -271,8 +292,8 @@ class Index:
         try:
             assert len(slots).bit_count() == 1
             assert 2 * self._used <= len(slots)
-            assert slots.min() >= _DELETED  # no claim of an insertion is left
-            assert np.count_nonzero(slots != _EMPTY) == self._used
+            assert slots.min() >= DELETED  # no claim of an insertion is left
+            assert np.count_nonzero(slots != EMPTY) == self._used
             assert len(rows) == len(np.unique(rows)) == self._live
             assert self._table.alive(rows).all()
             assert (self._table[self._slot_name][rows] == place).all()
@@ -283,82 +304,8 @@ class Index:
             print("slot, row, values:", place, rows, [column[rows] for column in on])
             raise
 
-    def _start(self, values: Sequence[Int64Array]) -> Int64Array:
-        bits = len(self._slots).bit_length() - 1
-        return (mixed(values) >> np.uint64(64 - bits)).astype(np.int64)
-
-    def _find(
-        self, values: Sequence[Int64Array], start: Int64Array
-    ) -> tuple[Int64Array, Int64Array]:
-        """Probe from the slots ``start`` on.
-
-        Returns:
-            (row of each tuple or -1, slot where its probing ended).
-        """
-        slots, mask = self._slots, len(self._slots) - 1
-        columns = [self._table[name] for name in self._on]
-        ends = start
-        found = slots[start].astype(np.int64)
-        equal = found >= 0
-        for column, value in zip(columns, values, strict=True):
-            # Clipping makes row 0 stand in where there is none; ``equal`` knows better.
-            equal &= column.take(found, mode="clip") == value
-        pending = np.flatnonzero(~equal & (found != _EMPTY))
-        at = start[pending]
-        while pending.size:
-            at = (at + 1) & mask
-            ends[pending] = at
-            rows = slots[at].astype(np.int64)
-            equal = rows >= 0
-            for column, value in zip(columns, values, strict=True):
-                equal &= column.take(rows, mode="clip") == value[pending]
-            found[pending] = rows
-            go_on = ~equal & (rows != _EMPTY)
-            pending, at = pending[go_on], at[go_on]
-        return found, ends
-
-    def _insert_distinct(
-        self, values: Sequence[Int64Array], at: Int64Array
-    ) -> tuple[Int64Array, Int64Array]:
-        """Insert tuples that are not here, some of them equal, from the empty slots ``at`` on.
-
-        Returns:
-            (row of each, new rows).
-        """
-        count = len(values[0])
-        slots, mask = self._slots, len(self._slots) - 1
-        owner = np.arange(count, dtype=np.int64)
-        pending = owner.copy()
-        winners: list[Int64Array] = []
-        places: list[Int64Array] = []
-        while pending.size:
-            claimable = slots[at] == _EMPTY
-            # Several may claim one slot: the last to write wins, the others look again.
-            slots[at[claimable]] = (-3 - pending[claimable]).astype(np.int32)
-            holder = -3 - slots[at].astype(np.int64)  # negative where a row is
-            won = holder == pending
-            winners.append(pending[won])
-            places.append(at[won])
-            lost = np.flatnonzero(~won)
-            pending, at, holder = pending[lost], at[lost], holder[lost]
-            same = holder >= 0
-            for value in values:
-                same &= value.take(holder, mode="clip") == value[pending]
-            owner[pending[same]] = holder[same]
-            pending = pending[~same]
-            at = (at[~same] + 1) & mask
-        first = np.concatenate(winners)
-        place = np.concatenate(places)
-        new = self._table.allocate(len(first))
-        for name, value in zip(self._on, values, strict=True):
-            self._table[name][new] = value[first]
-        slots[place] = new.astype(np.int32)
-        self._table[self._slot_name][new] = place.astype(np.int32)
-        self._used += len(first)
-        self._live += len(first)
-        row = np.empty(count, dtype=np.int64)
-        row[first] = new
-        return row[owner], new
+    def _columns(self) -> list[Int64Array]:
+        return [self._table[name] for name in self._on]
 
     def _reserve(self, count: int) -> None:
         if 2 * (self._used + count) <= len(self._slots):
@@ -367,19 +314,10 @@ class Index:
         while size < 3 * (self._live + count):
             size *= 2
         keep = self._slots[self._slots >= 0].astype(np.int64)
-        self._slots = np.full(size, _EMPTY, dtype=np.int32)
+        self._slots = np.full(size, EMPTY, dtype=np.int32)
         self._place(keep)
         self._used = self._live = len(keep)
 
     def _place(self, rows: Int64Array) -> None:
-        slots, mask = self._slots, len(self._slots) - 1
-        at = self._start([self._table[name][rows] for name in self._on])
-        slot = self._table[self._slot_name]
-        pending = rows
-        while pending.size:
-            free = slots[at] == _EMPTY
-            slots[at[free]] = pending[free].astype(np.int32)
-            done = slots[at] == pending
-            slot[pending[done]] = at[done].astype(np.int32)
-            pending = pending[~done]
-            at = (at[~done] + 1) & mask
+        slot = kernels().place(self._slots, self._columns(), rows)
+        self._table[self._slot_name][rows] = slot

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, cast, final
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.graph.traced_parts import keys_of
 from lowwater.engine.records.panes import Pane
 from lowwater.time import saturating_add
 from lowwater.viz.axes import TraceOrdinates
@@ -33,11 +36,70 @@ from lowwater.viz.words import (
 )
 from lowwater.windows import Window
 
-MOST_MARKS = 300
-"""With more elements than this, kept elements are drawn as density."""
-MOST_OUTLIERS = 200
-MOST_BOXES = 600
-_COLUMNS, _ROWS = 48, 32
+_LEAST = 20
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PanelLimits:
+    """How much of each kind a panel shows, so that a picture of a long run stays small.
+
+    Args:
+        marks: With more elements than this, kept elements are drawn as density.
+        dropped: The most dropped elements then.
+        boxes: The most panes.
+        retractions: The most retractions.
+        merges: The most merges.
+        bands: The most windows with allowed lateness.
+        columns, rows: The grid of the density.
+    """
+
+    marks: int = 300
+    dropped: int = 150
+    boxes: int = 240
+    retractions: int = 150
+    merges: int = 60
+    bands: int = 200
+    columns: int = 32
+    rows: int = 22
+
+    @classmethod
+    def of(cls, trace: StageTrace, keys: Sequence[Hashable]) -> PanelLimits:
+        """Return the limits of each panel, such that the panels together keep to them."""
+        whole, side = cls(), max(1, len(keys)) ** 0.5
+
+        def share(most: int, items: Sequence[Any]) -> int:
+            count = Counter(map(hashable, keys_of(items)))
+            return fair_share(most, [count[key] for key in keys])
+
+        return cls(
+            share(whole.marks, trace.elements),
+            share(whole.dropped, trace.elements),
+            share(whole.boxes, trace.panes),
+            share(whole.retractions, trace.panes),
+            share(whole.merges, trace.merges),
+            share(whole.bands, trace.panes),
+            int(whole.columns / side),
+            int(whole.rows / side),
+        )
+
+
+def fair_share(most: int, counts: Sequence[int]) -> int:
+    """Return how many each may have so that all together have at most ``most``, or 20 each.
+
+    >>> fair_share(300, [10, 1000, 200]), fair_share(300, [10, 20, 30])
+    (145, 300)
+    """
+    left, sizes = most, sorted(counts)
+    for at, size in enumerate(sizes):
+        share = left // (len(sizes) - at)
+        if size > share:
+            return max(_LEAST, share)
+        left -= size
+    return most
+
+
+_T = TypeVar("_T")
 
 
 def hashable(key: Any) -> Hashable:
@@ -61,8 +123,10 @@ class PanelOf:
         x: Span,
         y: Span,
         watermark: Sequence[WatermarkStep],
+        limits: PanelLimits | None = None,
     ) -> None:
         self._x, self._y, self._watermark = x, y, watermark
+        self._most = PanelLimits() if limits is None else limits
         self._key = key
         self._windowing = trace.windowing
         self._elements = [
@@ -92,44 +156,35 @@ class PanelOf:
         """
         notes: list[str] = []
         marks, cells = self._marks(column, notes)
-        boxes = list(self._boxes(aggregate))
-        if len(boxes) > MOST_BOXES:
-            notes.append(f"{len(boxes) - MOST_BOXES:,} of {len(boxes):,} panes are not shown")
-            boxes = boxes[:MOST_BOXES]
+        most = self._most
         return Panel(
             name=key_text(self._key),
             marks=tuple(marks),
             cells=tuple(cells),
-            bands=tuple(self._bands()),
-            boxes=tuple(boxes),
-            retractions=tuple(self._retractions(aggregate)),
-            brackets=tuple(
-                Bracket(
-                    merge.into.start,
-                    merge.into.end,
-                    y,
-                    tuple((window.start, window.end) for window in merge.of),
-                    merge_title(merge),
-                )
-                for merge, y in self._merges
-            ),
+            bands=_first(most.bands, "windows with allowed lateness", self._bands(), notes),
+            boxes=_first(most.boxes, "panes", self._boxes(aggregate), notes),
+            retractions=tuple(self._retractions(aggregate, notes)),
+            brackets=tuple(self._brackets(notes)),
             notes=tuple(notes),
         )
+
+    def _brackets(self, notes: list[str]) -> Iterator[Bracket]:
+        for merge, y in _first(self._most.merges, "merges", self._merges, notes):
+            parts = tuple((window.start, window.end) for window in merge.of)
+            yield Bracket(merge.into.start, merge.into.end, y, parts, merge_title(merge))
 
     # -- elements ----------------------------------------------------------------------------
 
     def _marks(self, column: str | None, notes: list[str]) -> tuple[list[Mark], list[DensityCell]]:
-        if len(self._elements) <= MOST_MARKS:
+        most = self._most
+        if len(self._elements) <= most.marks:
             return [self._mark(e, y, column) for e, y in self._elements], []
         usual = [(e, y) for e, y in self._elements if e.outcome == "kept" and not e.retract]
         others = [(e, y) for e, y in self._elements if e.outcome != "kept" or e.retract]
         late_first = sorted(range(len(usual)), key=lambda at: self._ahead(usual[at][0]))
-        outliers = sorted(late_first[: MOST_MARKS // 15])
-        if len(others) > MOST_OUTLIERS:
-            notes.append(
-                f"{len(others) - MOST_OUTLIERS:,} of {len(others):,} dropped elements are not shown"
-            )
-        found = [*others[:MOST_OUTLIERS], *(usual[at] for at in outliers)]
+        outliers = sorted(late_first[: max(1, most.marks // 15)])
+        marked = _first(most.dropped, "dropped elements", others, notes)
+        found = [*marked, *(usual[at] for at in outliers)]
         notes.append(
             f"{len(usual):,} elements are drawn as density; the {len(outliers)} latest are marked"
         )
@@ -158,7 +213,7 @@ class PanelOf:
 
     def _cells(self, elements: Sequence[tuple[TracedElement, int]]) -> list[DensityCell]:
         x, y = self._x, self._y
-        wide, high = -(-x.size // _COLUMNS) or 1, -(-y.size // _ROWS) or 1
+        wide, high = -(-x.size // self._most.columns) or 1, -(-y.size // self._most.rows) or 1
         first = min((moment for _, moment in elements), default=y.low)
         counts: dict[tuple[int, int], int] = {}
         for element, moment in elements:
@@ -206,13 +261,13 @@ class PanelOf:
         ]
         return sorted(found)
 
-    def _retractions(self, aggregate: str | None) -> Iterator[Retraction]:
-        for pane, y, _ in self._panes:
-            if pane.kind == "retract":
-                yield Retraction(
-                    pane.window.start, pane.window.end, y, f"{MINUS}{_shown(pane, aggregate)}",
-                    pane_title(pane),
-                )  # fmt: skip
+    def _retractions(self, aggregate: str | None, notes: list[str]) -> Iterator[Retraction]:
+        retracted = [(pane, y) for pane, y, _ in self._panes if pane.kind == "retract"]
+        for pane, y in _first(self._most.retractions, "retractions", retracted, notes):
+            yield Retraction(
+                pane.window.start, pane.window.end, y, f"{MINUS}{_shown(pane, aggregate)}",
+                pane_title(pane),
+            )  # fmt: skip
 
     # -- allowed lateness --------------------------------------------------------------------
 
@@ -286,6 +341,14 @@ class _Histories:
         while (larger := self._became.get(window)) is not None and window not in self._since:
             window = larger
         return window
+
+
+def _first(most: int, what: str, found: Iterable[_T], notes: list[str]) -> tuple[_T, ...]:
+    """Return the first of what was found, and note how many are left out."""
+    every = tuple(found)
+    if len(every) > most:
+        notes.append(f"{len(every) - most:,} of {len(every):,} {what} are not shown")
+    return every[:most]
 
 
 def _shown(pane: Pane, aggregate: str | None) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import final
 
 from lowwater.engine.graph.trace import StageTrace
 from lowwater.errors import InvalidArgument
 from lowwater.time import DAY_US, START_OF_TIME, Instant, format_instant
-from lowwater.viz.scene import Span
+from lowwater.viz.scene import Span, WatermarkStep
 
 _SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
 _PERIODS = (
@@ -104,6 +105,34 @@ def _counts() -> tuple[int, ...]:
     return tuple(n * 10**power for power in range(18) for n in (1, 2, 5))
 
 
+def visible_steps(
+    steps: Sequence[WatermarkStep], x: Span, y: Span, most: int
+) -> tuple[WatermarkStep, ...]:
+    """Return the steps of a watermark without some that are too small to see, if there are many.
+
+    The line stays within one part in ``most // 2`` of the axes.
+
+    Args:
+        steps: The steps, in order.
+        x: The range of event times.
+        y: The range of moments.
+        most: About how many steps to return.
+    """
+    if len(steps) <= most:
+        return tuple(steps)
+    half = max(1, most // 2)
+    wide, high = max(1, x.size // half), max(1, y.size // half)
+    found = [steps[0]]
+    for step, later in pairwise(steps[1:]):
+        last = found[-1]
+        is_far = abs(x.clip(step.x) - x.clip(last.x)) >= wide or step.y - last.y >= high
+        if is_far and (step.y, step.x) != (later.y, later.x):
+            found.append(step)
+    return (*found, steps[-1])
+
+
+MOST_STEPS = 300
+"""With more steps of a watermark in all panels, those that are too small to see are left out."""
 _FEW = 3
 """With fewer distinct clock readings than this, the order of a run is drawn in steps instead."""
 

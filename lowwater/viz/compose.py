@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from lowwater.engine.graph.outline import spec_text
 from lowwater.engine.graph.trace import StageTrace
+from lowwater.engine.graph.traced_parts import keys_of
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
     START_OF_TIME,
@@ -18,8 +19,8 @@ from lowwater.time import (
     format_instant,
     instant,
 )
-from lowwater.viz._panel import PanelOf, hashable
-from lowwater.viz.axes import TraceOrdinates
+from lowwater.viz._panel import PanelLimits, PanelOf, hashable
+from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
 from lowwater.viz.join_scene import JoinScene, join_scene
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import endless, move_title, watermark_text
@@ -60,7 +61,9 @@ def compose(
         chosen, left_out = _keys(trace, keys, whole, stretch)
         return join_scene(
             whole, chosen, column=column, stretch=stretch, headed=len(_busy(whole)) > 1,
-            notes=_left_out(left_out, stretch, is_empty=not trace.elements),
+            notes=[
+                *_left_out(left_out, stretch, is_empty=not trace.elements), *sample_notes(whole)
+            ],
         )  # fmt: skip
     shown = _aggregate(trace, column)
     spec = trace.aggregates.get(shown) if shown is not None else None
@@ -69,17 +72,19 @@ def compose(
     x = _x_span(trace) if stretch is None else Span.airy(stretch.low, stretch.high, _AIR)
     y = _y_span(ordinates)
     watermark = tuple(_watermark(trace, ordinates))
+    limits = PanelLimits.of(trace, chosen)
     panels: list[Panel] = []
     for key in chosen:
-        panel = PanelOf(trace, key, ordinates, x, y, watermark)
+        panel = PanelOf(trace, key, ordinates, x, y, watermark, limits)
         panels.append(panel.build(shown, getattr(spec, "column", None)))
     notes = _left_out(left_out, stretch, is_empty=not (trace.elements or trace.panes))
+    notes += sample_notes(whole)
     return Scene(
         title=_title(trace, shown),
         x=x,
         y=y,
         steps=ordinates.steps,
-        watermark=watermark,
+        watermark=visible_steps(watermark, x, y, MOST_STEPS // max(1, len(panels))),
         panels=tuple(panels),
         headed=len(_busy(whole)) > 1,
         notes=tuple(notes),
@@ -92,6 +97,15 @@ def _left_out(keys: int, stretch: Span | None, *, is_empty: bool) -> list[str]:
     if is_empty:
         notes.append(f"no elements and no panes{_where(stretch)}")
     return notes
+
+
+def sample_notes(trace: StageTrace) -> list[str]:
+    """Return that the elements are a sample, if they are."""
+    if trace.sample is None:
+        return []
+    many = f"{len(trace.elements):,} of {trace.arrived:,} elements"
+    rest = "all that were dropped or merged windows, and a sample of others"
+    return [f"{many} are in the trace: {rest}; trace=Tracing(limit=None) keeps all"]
 
 
 def _aggregate(trace: StageTrace, column: str | None) -> str | None:
@@ -131,9 +145,8 @@ def _keys(
 
 def _busy(trace: StageTrace) -> Counter[Hashable]:
     """Return the number of events of each key."""
-    count = Counter(hashable(element.key) for element in trace.elements)
-    for pane in trace.panes:
-        count[hashable(pane.key)] += 1
+    count = Counter(map(hashable, keys_of(trace.elements)))
+    count.update(map(hashable, keys_of(trace.panes)))
     return count
 
 

@@ -5,16 +5,18 @@ Each lane has event time to the right and processing time upwards, as the scene 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedPair, TracedSide
+from lowwater.engine.graph.traced_parts import keys_of
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration, saturating_add
-from lowwater.viz._panel import hashable
-from lowwater.viz.axes import TraceOrdinates
+from lowwater.viz._panel import fair_share, hashable
+from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
 from lowwater.viz.scene import Mark, Scene, Span, WatermarkStep
 from lowwater.viz.words import (
     element_title,
@@ -28,7 +30,9 @@ from lowwater.viz.words import (
 
 _FRONTIERS = {False: "released", True: "dropped"}
 MOST_RECORDS = 200
-"""How many records of a key are drawn."""
+"""How many records are drawn, of all keys together."""
+MOST_LINKS = 300
+"""How many pairs are drawn, of all keys together."""
 
 
 @final
@@ -186,19 +190,58 @@ def join_scene(
     moments = [*ordinates.elements, *ordinates.pairs] or list(ordinates.moves)
     y = Span.airy(min(moments, default=0), max(moments, default=1), 8)
     watermark = tuple(_steps(trace, ordinates, None))
-    made = [_PanelOf(trace, ordinates, key, stretch, column).build(watermark) for key in chosen]
+    limits = _Limits.of(trace, chosen, x, y)
+    made = [
+        _PanelOf(trace, ordinates, key, stretch, column, limits).build(watermark) for key in chosen
+    ]
     return JoinScene(
         title=_title(trace.name, joining),
         x=x,
         y=y,
         steps=ordinates.steps,
-        watermark=watermark,
+        watermark=visible_steps(watermark, x, y, limits.steps),
         panels=tuple(made),
         headed=headed,
         alone=_alone_name(joining),
         frontier=_FRONTIERS[isinstance(joining, AsOf)],
         notes=tuple(notes),
     )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How much of each kind a panel shows, so that a picture of a long run stays small.
+
+    Args:
+        records: The most records.
+        links: The most pairs.
+        steps: About the most steps of a watermark.
+        x, y: The axes.
+    """
+
+    records: int
+    links: int
+    steps: int
+    x: Span
+    y: Span
+
+    @classmethod
+    def of(cls, trace: StageTrace, keys: Sequence[Hashable], x: Span, y: Span) -> _Limits:
+        """Return the limits of each panel, such that the panels together keep to them."""
+        count = Counter(map(hashable, keys_of(trace.elements)))
+        many = max(1, len(keys))
+        return cls(
+            fair_share(MOST_RECORDS, [count[key] for key in keys]),
+            MOST_LINKS if many == 1 else fair_share(MOST_LINKS, [len(trace.pairs)] * many),
+            MOST_STEPS // many,
+            x,
+            y,
+        )
+
+    def visible(self, steps: Sequence[WatermarkStep]) -> tuple[WatermarkStep, ...]:
+        """Return the steps of a watermark that are large enough to see."""
+        return visible_steps(steps, self.x, self.y, self.steps)
 
 
 @final
@@ -212,16 +255,18 @@ class _PanelOf:
         key: Hashable,
         stretch: Span | None,
         column: str | None,
+        limits: _Limits,
     ) -> None:
         self._trace, self._ordinates, self._key, self._column = trace, ordinates, key, column
+        self._most = limits
         mine = [
             at
             for at, element in enumerate(trace.elements)
             if hashable(element.key) == key
             and (stretch is None or stretch.low <= element.time < stretch.high)
         ]
-        self._left_out = max(0, len(mine) - MOST_RECORDS)
-        drawn = mine[:MOST_RECORDS]
+        self._left_out = max(0, len(mine) - limits.records)
+        drawn = mine[: limits.records]
         self._of: dict[TracedSide, list[int]] = {
             side: [at for at in drawn if trace.elements[at].side == side]
             for side in ("left", "right")
@@ -249,11 +294,14 @@ class _PanelOf:
         notes = []
         if self._left_out:
             notes.append(f"{self._left_out:,} more records are not shown: narrow between=")
+        most = self._most.links
+        if len(links) > most:
+            notes.append(f"{len(links) - most:,} of {len(links):,} pairs are not shown")
         return JoinPanel(
             key_text(self._key),
             self._lane("left", alone["left"], watermark),
             self._lane("right", alone["right"], watermark),
-            tuple(links),
+            tuple(links[:most]),
             tuple(notes),
         )
 
@@ -272,8 +320,8 @@ class _PanelOf:
             name,
             tuple(self._mark(at) for at in self._of[side]),
             tuple(alone),
-            mark if _places(mark) != _places(watermark) else (),
-            tuple(_frontier(joining, side, watermark)),
+            self._most.visible(mark) if _places(mark) != _places(watermark) else (),
+            self._most.visible(tuple(_frontier(joining, side, watermark))),
         )
 
     def _mark(self, at: int) -> Mark:

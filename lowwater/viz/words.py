@@ -7,6 +7,7 @@ from typing import Any
 
 from lowwater.display.text import number
 from lowwater.engine.graph.trace import (
+    NOT_KEPT,
     StageTrace,
     TracedElement,
     TracedMerge,
@@ -130,7 +131,7 @@ def merge_title(merge: TracedMerge) -> str:
 def pair_title(trace: StageTrace, pair: TracedPair) -> str:
     """Describe what a join emitted: its records, its event time, and when."""
     lines = [
-        f"{side}: {_values(trace.elements[at].values, None)}" if at is not None else f"{side}: none"
+        f"{side}: {_record_text(trace, at)}"
         for side, at in (("left", pair.left), ("right", pair.right))
     ]
     lines += [
@@ -139,6 +140,12 @@ def pair_title(trace: StageTrace, pair: TracedPair) -> str:
         f"watermark at emission {watermark_text(pair.watermark)}",
     ]
     return "\n".join(lines)
+
+
+def _record_text(trace: StageTrace, at: int | None) -> str:
+    if at is None:
+        return "none"
+    return "not in the sample" if at == NOT_KEPT else _values(trace.elements[at].values, None)
 
 
 def move_title(move: TracedMove) -> str:

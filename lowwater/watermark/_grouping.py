@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import DataError
+from lowwater.kernels import kernels
 from lowwater.time import START_OF_TIME, Int64Array
 from lowwater.watermark.observed import ColumnLike, EncodableColumn, Mask, Observed, TimeColumn
 
@@ -76,7 +77,7 @@ class Grouping:
     def parts(self, observed: Observed) -> Iterator[Observed]:
         """Yield each partition's elements, in order of arrival. O(n log n)."""
         codes = self._by_row(len(observed.times))
-        order = np.argsort(codes, kind="stable")
+        order = kernels().argsort(codes)
         counts = np.bincount(codes, minlength=len(self.partitions))
         lists: dict[str, list[Any]] = {}
         for rows in np.split(order, np.cumsum(counts)[:-1]):

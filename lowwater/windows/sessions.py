@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lowwater.errors import DataError, InvalidArgument, constructor
+from lowwater.kernels import kernels
 from lowwater.time import (
     DurationLike,
     Instant,
@@ -124,30 +124,4 @@ def merge_overlapping(
     count = len(keys)
     if count < 2:
         return Merged(np.zeros(count, dtype=np.int64), start, end)
-    new_key = np.empty(count, dtype=np.bool_)
-    new_key[0] = True
-    np.not_equal(keys[1:], keys[:-1], out=new_key[1:])
-    reach = _running_max(end, new_key)
-    opens = new_key.copy()
-    if touching:
-        opens[1:] |= start[1:] > reach[:-1]
-    else:
-        opens[1:] |= start[1:] >= reach[:-1]
-    closes = np.ones(count, dtype=np.bool_)
-    closes[:-1] = opens[1:]
-    return Merged(np.cumsum(opens) - 1, start[opens], reach[closes])
-
-
-def _running_max(values: Int64Array, restart: NDArray[np.bool_]) -> Int64Array:
-    """Return the running maximum of each run; a run begins where ``restart`` is true."""
-    inside = ~restart[1:]
-    if not (inside & (values[1:] < values[:-1])).any():
-        return values
-    # One maximum.accumulate over all runs: add (run number * n) to each rank, so that every rank
-    # of a later run exceeds all of an earlier one. Ranks, unlike instants, leave room to do so.
-    order = np.argsort(values, kind="stable")
-    rank = np.empty(len(values), dtype=np.int64)
-    rank[order] = np.arange(len(values))
-    base = np.cumsum(restart) * len(values)
-    top = np.maximum.accumulate(rank + base) - base
-    return values[order[top]]
+    return Merged(*kernels().merge_overlapping(keys, start, end, touching))

@@ -19,6 +19,7 @@ import lowwater as lw
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 from lowwater.testing._text import from_data
 from lowwater.testing.assertions import PANE_FIELDS
+from tests.kernels import using
 from tests.property import custom_windows as custom
 
 HERE = Path(__file__).parent
@@ -51,18 +52,19 @@ def windowing_of(case: dict[str, Any]) -> lw.Windowing:
     return lw.Windowing(**fields)
 
 
-@pytest.mark.parametrize("runner", ["engine", "oracle"])
+@pytest.mark.parametrize("runner", ["engine", "engine, compiled", "oracle"])
 @pytest.mark.parametrize("case", CASES)
 def test_scenario(case: dict[str, Any], runner: str) -> None:
     scenario = from_data(case, Scenario)
     windowing = windowing_of(case)
     spec, function = FUNCTIONS[case.get("aggregate", "collect")]
     run: Any
-    if runner == "engine":
-        run = scenario.run_windowing(windowing, aggregate=spec)
-        assert run.open_windows == case.get("open_windows", 0)
-    else:
+    if runner == "oracle":
         run = oracle.run(scenario, windowing, function)
+    else:
+        with using("numpy" if runner == "engine" else "numba"):
+            run = scenario.run_windowing(windowing, aggregate=spec)
+        assert run.open_windows == case.get("open_windows", 0)
     assert_panes(run.panes, case["panes"], fields=case.get("fields", PANE_FIELDS))
     assert_late(run.late, case.get("late", []))
 

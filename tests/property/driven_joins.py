@@ -26,6 +26,7 @@ from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing._oracle_joins import JoinElement
 from lowwater.time import END_OF_TIME
+from tests.kernels import alternating
 
 SIDES: Mapping[str, Side] = {"left": LEFT, "right": RIGHT, "facts": LEFT, "versions": RIGHT}
 
@@ -77,6 +78,7 @@ class Driven:
         self, make: Callable[[], Any], groups: int, *, spills: bool = False, memory: int = 0
     ) -> None:
         self._make = make
+        self.step = alternating(self.step)  # type: ignore[method-assign]
         self._store = MemoryStore()
         self._groups = groups
         self._spills = spills and groups > 0

@@ -33,6 +33,7 @@ from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import _drive
 from lowwater.time import END_OF_TIME
+from tests.kernels import alternating
 
 SAVED, RESTORED = "saved", "restored"
 PLACE = StoredPlace("stage 7", 0, 4)
@@ -57,6 +58,7 @@ class Stored:
         clock: int,
         signed: bool = False,
     ) -> None:
+        self.step = alternating(self.step)  # type: ignore[method-assign]
         self._windowing = windowing
         self._aggregates = aggregates
         self._start = (watermark, clock)

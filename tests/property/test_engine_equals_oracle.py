@@ -11,6 +11,7 @@ import lowwater as lw
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 from tests.examples import examples
+from tests.kernels import BOTH, using
 from tests.property import strategies as own
 
 Case = tuple[Windowing, Scenario]
@@ -19,13 +20,15 @@ EXAMPLES = examples(4.5, is_core=True)
 
 def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: Any) -> None:
     wanted = oracle.run(scenario, windowing, functions)
-    run = scenario.run_windowing(windowing, aggregate=aggregate)
-    assert_panes(run, wanted.panes)
-    assert_late(run, wanted.late)
-    assert run.panes == wanted.panes
-    assert run.late == wanted.late
-    assert run.errors == []
-    assert run.open_windows == run.state_rows == 0  # S-O7
+    for kernels in BOTH:
+        with using(kernels):
+            run = scenario.run_windowing(windowing, aggregate=aggregate)
+        assert_panes(run, wanted.panes)
+        assert_late(run, wanted.late)
+        assert run.panes == wanted.panes
+        assert run.late == wanted.late
+        assert run.errors == []
+        assert run.open_windows == run.state_rows == 0  # S-O7
 
 
 @given(own.cases())

@@ -15,6 +15,7 @@ ROOMS = [
     "display",
     "errors",
     "time",
+    "kernels",
     "windows",
     "triggers",
     "watermark",
@@ -37,7 +38,7 @@ ROOMS = [
     "__main__",
 ]
 VALUES = {"display", "errors", "time", "windows", "triggers"}
-HEAVY = {"pandas", "polars", "pyspark", "matplotlib", "pyarrow"}
+HEAVY = {"numba", "pandas", "polars", "pyspark", "matplotlib", "pyarrow"}
 
 
 def name_of(path: Path) -> str:

@@ -17,7 +17,7 @@ import pytest
 def test_importing_loads_no_heavy_package(statement: str) -> None:
     code = (
         f"import sys\n{statement}\n"
-        "heavy = {'pandas', 'polars', 'pyspark', 'matplotlib', 'hypothesis', 'pytest'}\n"
+        "heavy = {'numba', 'pandas', 'polars', 'pyspark', 'matplotlib', 'hypothesis', 'pytest'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )
     run = subprocess.run(

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels import kernels
 from lowwater.state.arrays import run_starts
 from lowwater.time import Int64Array
 
@@ -61,7 +62,7 @@ def sums_by_row(rows: Int64Array, pair: Pair) -> tuple[Int64Array, Pair]:
         rows: Row of each number, int64, shape (n,); rows may repeat.
         pair: The numbers, shape (n,).
     """
-    order = np.argsort(rows, kind="stable")
+    order = kernels().argsort(rows)
     owner = rows[order]
     high, low = pair[0][order], pair[1][order]
     while len(owner) > 1:

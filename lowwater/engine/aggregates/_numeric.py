@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError
+from lowwater.kernels import kernels
 from lowwater.time import Int64Array
 
 _INT64_LIMIT = 2**63
@@ -25,10 +26,10 @@ class Count:
     columns = (StateColumn("count", np.int64),)
 
     def add(self, state: State, batch: AggregateInput) -> None:
-        np.add.at(state["count"], batch.rows, 1 if batch.signs is None else batch.signs)
+        kernels().add_at(state["count"], batch.rows, 1 if batch.signs is None else batch.signs)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        np.add.at(state["count"], into, state["count"][rows])
+        kernels().add_at(state["count"], into, state["count"][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["count"][rows])
@@ -55,13 +56,13 @@ class Sum:
             self._check(state["sum"], batch.rows, values, batch.signs)
         if batch.signs is not None:
             values = values * batch.signs  # only -2**63 wraps, and modulo 2**64 the sum is right
-        np.add.at(state["sum"], batch.rows, values)
+        kernels().add_at(state["sum"], batch.rows, values)
 
     @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         if self._exact:
             self._check(state["sum"], into, state["sum"][rows])
-        np.add.at(state["sum"], into, state["sum"][rows])
+        kernels().add_at(state["sum"], into, state["sum"][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["sum"][rows])
@@ -92,8 +93,8 @@ class Sum:
             (2, len(distinct)), dtype=np.int64
         )  # sums of 32-bit halves cannot wrap
         sign = 1 if signs is None else signs
-        np.add.at(high, place, (values >> 32) * sign)
-        np.add.at(low, place, (values & 0xFFFFFFFF) * sign)
+        kernels().add_at(high, place, (values >> 32) * sign)
+        kernels().add_at(low, place, (values & 0xFFFFFFFF) * sign)
         for at in np.flatnonzero(reach >= _INT64_LIMIT / 2).tolist():
             total = int(sums[distinct[at]]) + (int(high[at]) << 32) + int(low[at])
             if not -_INT64_LIMIT <= total < _INT64_LIMIT:
@@ -112,13 +113,13 @@ class Mean:
 
     @_AS_FLOATS_DO
     def add(self, state: State, batch: AggregateInput) -> None:
-        np.add.at(state["sum"], batch.rows, _values(batch).astype(np.float64, copy=False))
-        np.add.at(state["count"], batch.rows, 1)
+        kernels().add_at(state["sum"], batch.rows, _values(batch).astype(np.float64, copy=False))
+        kernels().add_at(state["count"], batch.rows, 1)
 
     @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         for name in ("sum", "count"):
-            np.add.at(state[name], into, state[name][rows])
+            kernels().add_at(state[name], into, state[name][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
         count = state["count"][rows]
@@ -156,7 +157,7 @@ class Variance:
 
     @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        order = np.argsort(into, kind="stable")
+        order = kernels().argsort(into)
         into, rows = into[order], rows[order]
         while into.size:  # each pass merges one source into each target, as targets may repeat
             first = np.append(True, into[1:] != into[:-1])
@@ -196,7 +197,7 @@ class Extreme:
         self._type = type
         self._bool = np.dtype(dtype) == np.bool_
         kind = np.dtype(np.int64) if self._bool else np.dtype(dtype)
-        self._pick = np.maximum if largest else np.minimum
+        self._largest = largest
         self._object = kind.kind == "O"
         fill: Any = None
         if kind == np.int64:
@@ -225,7 +226,8 @@ class Extreme:
         if self._object:
             fresh = ~state["seen"][rows]
             state["value"][rows[fresh]] = values[fresh]
-        self._pick.at(state["value"], rows, values)
+        pick = kernels().max_at if self._largest else kernels().min_at
+        pick(state["value"], rows, values)
         state["seen"][rows] = True
 
 

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
+from lowwater.kernels import kernels
 from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
 
@@ -76,7 +77,7 @@ class Endmost:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         seen = state["seen"][rows]
         into, rows = into[seen], rows[seen]
-        order = np.argsort(into, kind="stable")
+        order = kernels().argsort(into)
         into, rows = into[order], rows[order]
         while into.size:
             first = run_starts(into)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lowwater.engine.aggregates import _doubles as doubles
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
+from lowwater.kernels import kernels
 from lowwater.time import Int64Array
 
 Power: TypeAlias = Literal["sum", "squares"]
@@ -45,7 +46,7 @@ class _Totals:
     @_AS_FLOATS_DO
     def add(self, state: State, batch: AggregateInput) -> None:
         if self._counted:
-            np.add.at(state["count"], batch.rows, _signs(batch))
+            kernels().add_at(state["count"], batch.rows, _signs(batch))
         if batch.values is None:
             return
         values, signs = batch.values.astype(np.float64, copy=False), _signs(batch)
@@ -54,7 +55,7 @@ class _Totals:
             for name, which in (
                 ("nan", np.isnan(values)), ("up", values == np.inf), ("down", values == -np.inf),
             ):  # fmt: skip
-                np.add.at(state[name], batch.rows[which], signs[which])
+                kernels().add_at(state[name], batch.rows[which], signs[which])
         rows, values = batch.rows[finite], values[finite]
         signed = values * signs[finite]
         for power in self._powers:
@@ -66,7 +67,7 @@ class _Totals:
     @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         for name in (*_COUNTS, "count") if self._counted else _COUNTS:
-            np.add.at(state[name], into, state[name][rows])
+            kernels().add_at(state[name], into, state[name][rows])
         for power in self._powers:
             self._put(state, power, into, self.pair(state, power, rows))
 
@@ -163,12 +164,12 @@ class SignedTest:
         if batch.values is None:
             return
         values, signs = batch.values.astype(np.bool_, copy=False), _signs(batch)
-        np.add.at(state["true"], batch.rows[values], signs[values])
-        np.add.at(state["false"], batch.rows[~values], signs[~values])
+        kernels().add_at(state["true"], batch.rows[values], signs[values])
+        kernels().add_at(state["false"], batch.rows[~values], signs[~values])
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         for name in ("true", "false"):
-            np.add.at(state[name], into, state[name][rows])
+            kernels().add_at(state[name], into, state[name][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["false"][rows] <= 0 if self._every else state["true"][rows] > 0)

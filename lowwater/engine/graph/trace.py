@@ -1,26 +1,66 @@
 """The trace of a run as values: elements, panes, merges, clocks and watermarks, in order.
 
-A trace is recorded only with ``trace=True``. It is meant for inspection and tests: it holds a
-Python value for each element.
+A trace is recorded only with ``trace=``. It is meant for inspection and tests. A run records
+columns; elements and panes become Python values when they are first read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Read
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.engine.window.windowing import Windowing
-from lowwater.errors import InvalidArgument, nearest
-from lowwater.time import Instant
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
 
 ElementOutcome: TypeAlias = Literal["kept", "late", "partly late", "duplicate"]
 TracedSide: TypeAlias = Literal["left", "right"]
+
+NOT_KEPT = -1
+"""Stands for a record of a pair that the sample does not contain."""
+_LIMIT = 50_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """How much of a run a trace keeps; ``trace=True`` is ``trace=Tracing()``.
+
+    With more elements than ``limit`` at a stage, the trace keeps a sample of them. Elements that
+    were dropped (late ones and duplicates) and elements whose windows merged with others are always
+    kept, beyond the limit. So are all panes, merges and watermarks. Which others are kept depends
+    only on the number of the record, or pane, that an element derives from, so two runs over the
+    same input keep the same elements.
+
+    Args:
+        limit: The most other elements to keep at each stage, and the most records of each source
+            to keep beside those that kept elements derive from; ``None`` for all.
+
+    >>> Tracing(limit=100_000)
+    Tracing(limit=100000)
+    """
+
+    limit: int | None = _LIMIT
+
+    def __post_init__(self) -> None:
+        limit = self.limit
+        if limit is None:
+            return
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InvalidArgument(
+                f"{describe('limit', limit)} must be an int of at least 1, or None",
+                where="Tracing",
+                hint="Use, say, 100_000; None keeps every element",
+            )
 
 
 @final
@@ -40,8 +80,9 @@ class TracedElement:
         windows: The windows that accepted it, before any merging.
         retract: Whether it is a retraction.
         record: The whole element as it arrived: a value, or a mapping of its columns.
-        origins: The source record it derives from, as (source, index into ``Trace.read[source]``);
-            empty if it derives from another stage's output.
+        origins: The source record it derives from, as (source, number of the record); the number
+            is its index in ``Trace.read[source]`` unless that is a sample. Empty if it derives from
+            another stage's output.
         side: The side of a join that it came to.
         pane: The pane it derives from, as (stage, index into the stage's ``panes``); ``None`` if it
             comes from a source or a process, or if a ``map_batches`` function may have reordered
@@ -115,7 +156,8 @@ class TracedPair:
     """What a join emitted: two records that make a pair, or one without a partner.
 
     Args:
-        left: The index of the left record in the stage's ``elements``; ``None`` for none.
+        left: The index of the left record in the stage's ``elements``; ``None`` for none,
+            ``NOT_KEPT`` for one that is not in the sample.
         right: That of the right record.
         time: The event time of the pair.
         clock: The clock when it was emitted.
@@ -159,6 +201,28 @@ class TracedSource:
 
 @final
 @dataclass(frozen=True, slots=True)
+class StageSample:
+    """What the elements of a stage are a sample of.
+
+    Args:
+        arrived: How many elements arrived.
+        thinning: The sample has about one in ``2 ** thinning`` of the elements that are not always
+            kept: those whose number :func:`~lowwater.engine.graph.traced_parts.is_sampled`.
+        drawn: Which of the kept elements have such a number, bool, shape (elements,).
+        latest: The latest event time before each kept element, int64, of all that had arrived and
+            were neither duplicates nor retractions.
+        bundles: The ``order`` of each bundle that arrived, kept or not.
+    """
+
+    arrived: int
+    thinning: int
+    drawn: NDArray[np.bool_]
+    latest: Int64Array
+    bundles: Sequence[int]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class StageTrace:
     """The input and output of one stage, each in order.
 
@@ -174,21 +238,29 @@ class StageTrace:
         pane_orders: The ``order`` of each pane.
         inputs: The names of the sources and stages it reads.
         joining: The rules, if it is a join.
-        pairs: What a join emitted; without pairs of records that arrived before a restart.
+        pairs: What a join emitted; without pairs of records that arrived before a restart, and of
+            a sample only those with at least one kept record.
+        sample: What ``elements`` is a sample of; ``None`` if it has all elements.
     """
 
     name: str
     key_names: tuple[str, ...]
     windowing: Windowing | None
     aggregates: Mapping[str, AggregateSpec]
-    elements: tuple[TracedElement, ...] = ()
-    moves: tuple[TracedMove, ...] = ()
-    panes: tuple[Pane, ...] = ()
-    merges: tuple[TracedMerge, ...] = ()
-    pane_orders: tuple[int, ...] = ()
+    elements: Sequence[TracedElement] = ()
+    moves: Sequence[TracedMove] = ()
+    panes: Sequence[Pane] = ()
+    merges: Sequence[TracedMerge] = ()
+    pane_orders: Sequence[int] = ()
     inputs: tuple[str, ...] = ()
     joining: Joining | AsOf | None = None
     pairs: tuple[TracedPair, ...] = ()
+    sample: StageSample | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def arrived(self) -> int:
+        """How many elements arrived: more than ``elements`` has, if that is a sample."""
+        return len(self.elements) if self.sample is None else self.sample.arrived
 
 
 @final
@@ -200,14 +272,14 @@ class Trace:
         stages: The stages, each after those it reads.
         errors: The dead letters.
         sources: The watermark changes of each source, by name.
-        read: The records of each source, by name, before any step.
+        read: The records of each source, by name, before any step; a sample if there are many.
         reads: The sources as the pipeline defines them, by name.
     """
 
     stages: tuple[StageTrace, ...]
     errors: tuple[ErrorRecord, ...] = ()
     sources: Mapping[str, tuple[TracedSource, ...]] = field(default_factory=dict)
-    read: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    read: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     reads: Mapping[str, Read] = field(default_factory=dict)
 
     def stage(self, name: str | None = None) -> StageTrace:

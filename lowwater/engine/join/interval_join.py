@@ -18,6 +18,7 @@ from lowwater.engine.records.steps import (
     Bundle,
     LateBatch,
 )
+from lowwater.kernels import kernels
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
@@ -273,7 +274,7 @@ class JoinOperator(TwoSided):
             )
             for side, rows in alone
         ]
-        order = np.argsort(np.concatenate(due), kind="stable")
+        order = kernels().argsort(np.concatenate(due))
         left, right = (
             np.concatenate([rows if at == side else np.full(len(rows), -1) for at, rows in alone])[
                 order

@@ -13,6 +13,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.kept_records import KeptRecords
 from lowwater.engine.window.aggregation import Aggregation
+from lowwater.kernels import kernels
 from lowwater.state.arrays import NONE, Scratch, run_starts, widened
 from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
@@ -225,7 +226,7 @@ class KeyedRecords:
     def rebuild(self) -> Int64Array:
         """Rebuild what is not stored: how rows are found; return the distinct rows."""
         rows = self.table.live()
-        rows = rows[np.argsort(self.table["born"][rows], kind="stable")]
+        rows = rows[kernels().argsort(self.table["born"][rows])]
         self._find_again(rows)
         return rows
 
@@ -248,9 +249,9 @@ class KeyedRecords:
         if need > len(self._key_rows):
             self._key_rows = widened(self._key_rows, 2 * need)
         if by > 0:
-            np.add.at(self._key_rows, keys, 1)
+            kernels().add_at(self._key_rows, keys, 1)
         else:
-            np.subtract.at(self._key_rows, keys, 1)
+            kernels().add_at(self._key_rows, keys, -1)
 
     def _check(self) -> None:
         """Assert what must hold between rows, keys and how they are found. O(rows)."""

@@ -36,6 +36,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.errors import InternalError, InvalidArgument
+from lowwater.kernels import count_records
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -121,6 +122,7 @@ class EmittingRun:
         """Process bundles."""
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
+            count_records(len(incoming.bundle))
             times = incoming.bundle.times
             kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
             bundle, step = self._given(incoming, kept)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import final
 
 import numpy as np
 
-from lowwater.engine.graph.trace import TracedPair, TracedSide
+from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.join.joining import Side
 from lowwater.engine.join.pairs import BornPairs
 from lowwater.engine.join.two_sided import TwoSided
-from lowwater.engine.local.recorder import StageRecorder, TakenBundle
-from lowwater.time import Instant
+from lowwater.engine.local.recorder import StageRecorder
+from lowwater.engine.local.trace_pairs import NO_PARTNER, PairColumns
+from lowwater.engine.local.trace_parts import TakenBundle
+from lowwater.time import Int64Array
 
 _NAMES: dict[Side, TracedSide] = {0: "left", 1: "right"}
-_NONE = -1
+_UNKNOWN = -2
 
 
 @final
@@ -30,7 +31,7 @@ class PairRecorder:
     def __init__(self, operator: TwoSided, recorder: StageRecorder) -> None:
         self._operator = operator
         self._recorder = recorder
-        self._elements: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        self._sides = (_Ranks(), _Ranks())
         operator.report_pairs()
 
     def side_name(self, side: Side) -> TracedSide:
@@ -51,27 +52,46 @@ class PairRecorder:
             is_new = taken.bundle.signs > 0
         if taken.late is not None:
             is_new[taken.late.element] = False
-        elements = (first + np.flatnonzero(is_new)).tolist()
-        self._elements[side].update(enumerate(elements, born))
+        self._sides[side].add(born, first + np.flatnonzero(is_new))
         self.emitted()
 
     def emitted(self) -> None:
         """Record what the join emitted since the last call."""
-        for pairs in self._operator.reported_pairs():
-            self._recorder.paired(self._traced(pairs))
+        operator = self._operator
+        for pairs in operator.reported_pairs():
+            left, right = self._sides[0].elements(pairs.left), self._sides[1].elements(pairs.right)
+            # A restored record is not among the elements of this trace.
+            known = np.flatnonzero((left != _UNKNOWN) & (right != _UNKNOWN))
+            told = BornPairs(left[known], right[known], pairs.signs[known], pairs.times[known])
+            self._recorder.paired(PairColumns(told, operator.clock, operator.watermark))
 
-    def _traced(self, pairs: BornPairs) -> Iterator[TracedPair]:
-        left, right = self._elements
-        clock, watermark = Instant(self._operator.clock), Instant(self._operator.watermark)
-        for one, other, sign, time in zip(
-            pairs.left.tolist(),
-            pairs.right.tolist(),
-            pairs.signs.tolist(),
-            pairs.times.tolist(),
-            strict=True,
-        ):
-            known = (one == _NONE or one in left) and (other == _NONE or other in right)
-            if known:  # a restored record is not among the elements of this trace
-                yield TracedPair(
-                    left.get(one), right.get(other), Instant(time), clock, watermark, sign < 0
-                )
+
+@final
+class _Ranks:
+    """The number of the element that each record of a side is."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._elements = np.zeros(0, dtype=np.int64)
+        self._count = 0
+
+    def add(self, born: int, elements: Int64Array) -> None:
+        """Add records that follow each other in rank. Amortised O(records)."""
+        if not self._count:
+            self._first = born
+        stop = born - self._first + len(elements)
+        if stop > len(self._elements):
+            larger = np.full(max(stop, 2 * len(self._elements)), _UNKNOWN, dtype=np.int64)
+            larger[: self._count] = self._elements[: self._count]
+            self._elements = larger
+        self._elements[stop - len(elements) : stop] = elements
+        self._count = stop
+
+    def elements(self, ranks: Int64Array) -> Int64Array:
+        """Return the number of each record, ``NO_PARTNER`` for none, ``_UNKNOWN`` if restored."""
+        at = ranks - self._first
+        known = (at >= 0) & (at < self._count)
+        found = np.full(len(ranks), _UNKNOWN, dtype=np.int64)
+        found[known] = self._elements[at[known]]
+        found[ranks == NO_PARTNER] = NO_PARTNER
+        return found

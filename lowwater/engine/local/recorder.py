@@ -2,75 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph, Joined, Read, Stage
 from lowwater.engine.graph.trace import (
-    ElementOutcome,
+    StageSample,
     StageTrace,
     Trace,
-    TracedElement,
-    TracedMerge,
     TracedMove,
-    TracedPair,
-    TracedSide,
     TracedSource,
+    Tracing,
 )
+from lowwater.engine.graph.traced_parts import TracedParts, TracedRecords, sampled
 from lowwater.engine.local.source_reader import SourceReader
-from lowwater.engine.records.batch import HIDDEN, TRACED, ArrowColumns, Records
-from lowwater.engine.records.columns import Column
-from lowwater.engine.records.panes import ErrorRecord, Pane
-from lowwater.engine.records.steps import (
-    REASONS,
-    Bundle,
-    LateBatch,
-    MergedWindows,
-    PaneBatch,
-    key_values,
+from lowwater.engine.local.trace_pairs import PairColumns, TracedPairs
+from lowwater.engine.local.trace_parts import (
+    ElementPart,
+    MergePart,
+    PanePart,
+    ReadPart,
+    TakenBundle,
+    TracedStage,
+    merged_elements,
 )
-from lowwater.engine.window.windowing import Windowing
-from lowwater.time import Instant, Int64Array
-from lowwater.windows import Window
+from lowwater.engine.records.batch import TRACED, ArrowColumns, Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.steps import MergedWindows, PaneBatch
+from lowwater.time import START_OF_TIME, Instant, Int64Array
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class TakenBundle:
-    """A bundle that a stage has processed.
-
-    Args:
-        bundle: The elements that arrived, duplicates included.
-        kept: Indices of the elements that are not duplicates, int64; ``None`` for all.
-        late: The elements that were dropped, by index among those kept.
-        records: The batch that contains the elements.
-        rows: Row of each element in ``records``, int64, shape (n,).
-        watermark: The input watermark when they arrived.
-        clock: The clock when they arrived.
-        side: The side of a join that they came to.
-    """
-
-    bundle: Bundle
-    kept: Int64Array | None
-    late: LateBatch | None
-    records: Records
-    rows: Int64Array
-    watermark: int
-    clock: int
-    side: TracedSide | None = None
+_NO_NUMBERS: Int64Array = np.zeros(0, dtype=np.int64)
 
 
 @final
 class StageRecorder:
     """Records the input and output of one stage.
 
-    Keeps columns during the run and converts them to Python values only when a trace is asked for,
-    so that tracing does not slow down the run itself.
+    Keeps columns, which become Python values when the trace is read, so that tracing hardly slows
+    down the run. With more elements than the limit it keeps a sample of them, which it thins to the
+    half each time that it exceeds the limit again.
 
     Args:
         name: The stage's name.
@@ -79,6 +56,7 @@ class StageRecorder:
         order: Numbers the events of the run, across all stages.
         sources: Names of the sources, for the origins of elements.
         stages: Names of the stages, for the same purpose.
+        limit: The most elements to keep that need not be kept; ``None`` for all.
     """
 
     def __init__(
@@ -89,45 +67,67 @@ class StageRecorder:
         order: count[int],
         sources: Sequence[str],
         stages: Sequence[str] = (),
+        *,
+        limit: int | None = None,
     ) -> None:
         self._name = name
         self._stage = stage
         self._inputs = inputs
         self._order = order
-        self._sources = sources
         self._origins = (*sources, *stages)
+        self._limit = limit
+        self._of = TracedStage(stage, sources, self._origins)
         self._handed = 0
-        self._taken: list[tuple[int, TakenBundle]] = []
-        self._shown: list[tuple[int, PaneBatch]] = []
-        self._elements: list[TracedElement] = []
-        self._panes: list[Pane] = []
-        self._pane_orders: list[int] = []
-        self._merges: list[TracedMerge] = []
+        self._arrived = 0
+        self._latest = START_OF_TIME
+        self._thinning = 0
+        self._ordinary = 0  # how many of the kept elements need not be kept
+        self._bundles = array("q")
+        self._elements: list[ElementPart] = []
+        self._panes: list[PanePart] = []
+        self._merges: list[MergePart] = []
         self._moves: list[TracedMove] = []
-        self._counted = 0
-        self._pairs: list[TracedPair] = []
+        self._pairs = TracedPairs(limit)
 
     def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> int:
         """Record a processed bundle and the window merges it caused.
 
         Returns:
-            The index of its first element in the trace.
+            The number of its first element among all that have arrived.
         """
-        first, self._counted = self._counted, self._counted + len(taken.bundle)
-        self._taken.append((next(self._order), taken))
-        merged = {} if merges is None else _merged(merges)
-        if merges is not None and merged:  # do not use up an order number for nothing
-            self._merges.extend(_traced_merges(merges, merged, taken.clock, next(self._order)))
+        first, self._arrived = self._arrived, self._arrived + len(taken)
+        changed, merging = (None, None) if merges is None else merged_elements(merges)
+        order = next(self._order)
+        self._bundles.append(order)
+        part = ElementPart(self._of, order, taken, first, merging, self._latest)
+        self._latest = part.latest_after
+        self._add(part)
+        if changed is not None:  # do not use up an order number for nothing
+            self._merges.append(MergePart(next(self._order), changed, taken.clock))
         return first
 
-    def paired(self, pairs: Iterable[TracedPair]) -> None:
+    def _add(self, part: ElementPart) -> None:
+        """Keep the elements of a bundle, and thin out all of them if they are too many."""
+        if self._thinning:
+            part = _thinned(part, self._thinning)
+        if len(part):
+            self._elements.append(part)
+            self._ordinary += part.ordinary
+        while self._limit is not None and self._ordinary > self._limit:
+            self._thinning += 1
+            thinned = [_thinned(part, self._thinning) for part in self._elements]
+            self._elements = [part for part in thinned if len(part)]
+            self._ordinary = sum(part.ordinary for part in self._elements)
+        if self._thinning:
+            self._pairs.thin(self._numbers)
+
+    def paired(self, pairs: PairColumns) -> None:
         """Record what a join emitted in one step."""
-        order = next(self._order)
-        self._pairs.extend(replace(pair, order=order) for pair in pairs)
+        self._pairs.add(next(self._order), pairs)
 
     def showed(self, panes: PaneBatch) -> None:
         """Record emitted panes."""
-        self._shown.append((next(self._order), panes))
+        self._panes.append(PanePart(next(self._order), panes))
 
     def handed(self, records: Records) -> Records:
         """Number the panes that go to downstream stages, in a hidden column.
@@ -154,77 +154,110 @@ class StageRecorder:
         if not self._moves or replace(move, order=self._moves[-1].order) != self._moves[-1]:
             self._moves.append(move)
 
+    def numbers_from(self, origin: int) -> Int64Array:
+        """Return the numbers of the records that kept elements derive from, of one source."""
+        many = len(self._origins)
+        codes = [found for part in self._elements if (found := part.codes()) is not None]
+        if not codes:
+            return _NO_NUMBERS
+        every = np.concatenate(codes)
+        return every[every % many == origin] // many
+
     def trace(self) -> StageTrace:
-        """Return the trace so far. O(events since the last call + size of the copy)."""
+        """Return the trace so far. O(bundles + panes)."""
         work = self._stage.work
-        for order, taken in self._taken:
-            self._elements.extend(self._traced(order, taken))
-        self._taken.clear()
-        for order, batch in self._shown:
-            self._panes.extend(batch)
-            self._pane_orders.extend([order] * len(batch))
-        self._shown.clear()
         return StageTrace(
             name=self._name,
             key_names=self._stage.key_names,
             windowing=work.windowing,
             aggregates=work.aggregates,
-            elements=tuple(self._elements),
+            elements=TracedParts(self._elements),
             moves=tuple(self._moves),
-            panes=tuple(self._panes),
-            merges=tuple(self._merges),
-            pane_orders=tuple(self._pane_orders),
+            panes=TracedParts(self._panes),
+            merges=TracedParts(self._merges),
+            pane_orders=tuple(part.order for part in self._panes for _ in range(len(part))),
             inputs=self._inputs,
             joining=work.joining if isinstance(work, Joined) else None,
-            pairs=tuple(self._pairs),
+            pairs=self._pairs.of(self._numbers()),
+            sample=self._sample(),
         )
 
-    def _traced(self, order: int, taken: TakenBundle) -> list[TracedElement]:
-        bundle = taken.bundle
-        number = len(bundle)
-        places = np.arange(number) if taken.kept is None else taken.kept
-        windows = _windows_of(self._stage.work.windowing, bundle)
-        dropped, reasons = _dropped(taken.late, places, number)
-        first_ones = set(places.tolist())
-        records = taken.records.rows(taken.rows)
-        values = _values(bundle, records)
-        if not self._stage.work.emits_panes:  # a process may read any column
-            values = [one if isinstance(one, dict) else {"value": one} for one in records]
-        origins = self._origins_of(taken)
-        signs = [1] * number if bundle.signs is None else bundle.signs.tolist()
-        clock, watermark = Instant(taken.clock), Instant(taken.watermark)
-        found = []
-        for at, (key, time) in enumerate(
-            zip(key_values(bundle.keys, number), bundle.times.tolist(), strict=True)
-        ):
-            gone = dropped[at]
-            went = tuple(window for window in windows[at] if window not in gone)
-            of = origins[at]
-            outcome: ElementOutcome = "kept"
-            if at not in first_ones:
-                outcome, went = "duplicate", ()
-            elif reasons[at] is not None:
-                outcome = "partly late" if went else "late"
-            found.append(
-                TracedElement(
-                    key=key, time=Instant(time), clock=clock, watermark=watermark,
-                    values=values[at], outcome=outcome, reason=reasons[at], windows=went,
-                    retract=signs[at] < 0, record=records[at], dropped=gone, order=order,
-                    origins=(of,) if of is not None and of[0] in self._sources else (),
-                    pane=of if of is not None and of[0] not in self._sources else None,
-                    side=taken.side,
-                )
-            )  # fmt: skip
-        return found
+    def _numbers(self) -> Int64Array:
+        """Return the numbers of the kept elements, ascending."""
+        return np.concatenate([_NO_NUMBERS, *(part.numbers for part in self._elements)])
 
-    def _origins_of(self, taken: TakenBundle) -> list[tuple[str, int] | None]:
-        """Return each element's origin: (source or stage, number of its record or pane)."""
-        column = taken.records.columns.get(TRACED)
-        if column is None:
-            return [None] * len(taken.rows)
-        many = len(self._origins)
-        found = column.data[taken.rows].tolist()
-        return [(self._origins[code % many], code // many) for code in found]
+    def _sample(self) -> StageSample | None:
+        if not self._thinning:
+            return None
+        parts, thinning = self._elements, self._thinning
+        return StageSample(
+            self._arrived,
+            thinning,
+            np.concatenate([np.zeros(0, np.bool_), *(part.drawn(thinning) for part in parts)]),
+            np.concatenate([_NO_NUMBERS, *(part.latest for part in parts)]),
+            array("q", self._bundles),
+        )
+
+
+def _thinned(part: ElementPart, thinning: int) -> ElementPart:
+    rows = np.flatnonzero(part.notable | part.drawn(thinning))
+    return part if len(rows) == len(part) else part.at(rows)
+
+
+@final
+class SourceRecorder:
+    """Records what a source delivers; beyond the limit a sample of it.
+
+    The sample always contains the records that kept elements derive from.
+
+    Args:
+        limit: The most records to keep beside those; ``None`` for all.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._parts: list[ReadPart] = []
+        self._total = 0
+        self._thinning = 0
+        self._checked_at = 0 if limit is None else limit
+
+    def add(self, records: Records) -> int:
+        """Record a batch, and return the number of its first record."""
+        first, self._total = self._total, self._total + records.length
+        self._parts.append(ReadPart(records, first))
+        return first
+
+    def thin(self, stages: Sequence[StageRecorder], origin: int) -> None:
+        """Thin out the records if they are too many, except the last batch.
+
+        Nothing is known yet about the elements that derive from the last batch. Earlier batches
+        have reached all stages that read the source.
+        """
+        if self._limit is None or sum(map(len, self._parts[:-1])) <= self._checked_at:
+            return
+        before = self._parts[:-1]
+        numbers = np.concatenate([part.numbers for part in before])
+        needed = [stage.numbers_from(origin) for stage in stages]
+        derived = np.isin(numbers, np.concatenate(needed))
+        while int((sampled(numbers, self._thinning) & ~derived).sum()) > self._limit:
+            self._thinning += 1
+        kept = sampled(numbers, self._thinning) | derived
+        stops = np.cumsum([len(part) for part in before])
+        self._parts = [
+            *(
+                part.at(np.flatnonzero(chosen))
+                for part, chosen in zip(before, np.split(kept, stops[:-1]), strict=True)
+                if chosen.any()
+            ),
+            self._parts[-1],
+        ]
+        # A quarter more than now, so that the work is proportional to what is read.
+        self._checked_at = max(self._limit, int(kept.sum()) * 5 // 4)
+
+    def records(self) -> TracedRecords:
+        """Return the records so far."""
+        numbers = np.concatenate([_NO_NUMBERS, *(part.numbers for part in self._parts)])
+        return TracedRecords(TracedParts(self._parts), numbers, self._total, self._thinning)
 
 
 @final
@@ -233,9 +266,10 @@ class Recorder:
 
     Args:
         graph: The graph.
+        tracing: How much to keep.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, tracing: Tracing) -> None:
         self._graph = graph
         self._order = count()
         self._sources = [graph.name_of(read) for read in graph.reads]
@@ -248,11 +282,11 @@ class Recorder:
                 self._order,
                 self._sources,
                 names,
+                limit=tracing.limit,
             )
             for stage in graph.stages
         ]
-        self._read: list[list[Records]] = [[] for _ in graph.reads]
-        self._counts = [0 for _ in graph.reads]
+        self._read = [SourceRecorder(tracing.limit) for _ in graph.reads]
         self._stood: dict[str, list[TracedSource]] = {name: [] for name in self._sources}
         self._errors: list[ErrorRecord] = []
 
@@ -265,9 +299,8 @@ class Recorder:
         if not records.length:
             return records
         at = self._graph.reads.index(read)
-        self._read[at].append(records)
-        first = self._counts[at]
-        self._counts[at] += records.length
+        first = self._read[at].add(records)
+        self._read[at].thin(self._stages, at)
         return _numbered(records, first, at, len(self._graph.names))
 
     def failed(self, errors: Sequence[ErrorRecord]) -> None:
@@ -297,8 +330,7 @@ class Recorder:
             errors=tuple(self._errors),
             sources={name: tuple(stood) for name, stood in self._stood.items()},
             read={
-                name: tuple(row for part in parts for row in part.rows(np.arange(part.length)))
-                for name, parts in zip(self._sources, self._read, strict=True)
+                name: read.records() for name, read in zip(self._sources, self._read, strict=True)
             },
             reads=dict(zip(self._sources, self._graph.reads, strict=True)),
         )
@@ -312,82 +344,3 @@ def _numbered(records: Records, first: int, origin: int, origins: int) -> Record
         batch = columns.batch.append_column(TRACED, pa.array(numbers))
         return replace(records, columns=ArrowColumns(batch))
     return replace(records, columns={**columns, TRACED: Column(numbers)})
-
-
-def _windows_of(windowing: Windowing | None, bundle: Bundle) -> list[list[Window]]:
-    """Return each element's windows before drops and merges, by running AssignWindows again."""
-    found: list[list[Window]] = [[] for _ in range(len(bundle))]
-    if windowing is None:
-        return found
-    windows = windowing.windows
-    columns = {name: bundle.values[name].data for name in windows.columns}
-    assigned = windows.assign(bundle.times, columns)
-    of = range(len(bundle)) if assigned.element is None else assigned.element.tolist()
-    for at, start, end in zip(of, assigned.start.tolist(), assigned.end.tolist(), strict=True):
-        found[at].append(Window(Instant(start), Instant(end)))
-    return found
-
-
-def _dropped(
-    late: LateBatch | None, places: Int64Array, number: int
-) -> tuple[list[tuple[Window, ...]], list[str | None]]:
-    """Return the windows that each element was dropped from, and the first drop reason."""
-    windows: list[tuple[Window, ...]] = [()] * number
-    reasons: list[str | None] = [None] * number
-    if late is None:
-        return windows, reasons
-    for element, window, reason in zip(
-        places[late.element].tolist(), late.windows(), late.reason.tolist(), strict=True
-    ):
-        if window is not None:
-            windows[element] = (*windows[element], window)
-        reasons[element] = reasons[element] or REASONS[reason]
-    return windows, reasons
-
-
-def _values(bundle: Bundle, records: list[Any]) -> list[dict[str, Any]]:
-    names = [name for name in bundle.values if not name.startswith(HIDDEN)]
-    columns = [bundle.values[name].to_list() for name in names]
-    rows: list[dict[str, Any]] = [{} for _ in records]
-    if columns:
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    if not names:
-        whole = len(bundle.values) > 0  # group() of whole records: the element is its own value
-        for row, record in zip(rows, records, strict=True):
-            if whole or not isinstance(record, dict):
-                row["value"] = record
-    return rows
-
-
-def _merged(merges: MergedWindows) -> dict[int, set[tuple[int, int]]]:
-    """Return the windows that merged in each group, for groups where a merge changed something."""
-    of: dict[int, set[tuple[int, int]]] = {}
-    for group, start, end in zip(
-        merges.group.tolist(), merges.part_start.tolist(), merges.part_end.tolist(), strict=True
-    ):
-        of.setdefault(group, set()).add((start, end))
-    return {group: parts for group, parts in of.items() if parts != {_into(merges, group)}}
-
-
-def _traced_merges(
-    merges: MergedWindows, of: dict[int, set[tuple[int, int]]], clock: int, order: int
-) -> list[TracedMerge]:
-    keys = key_values(merges.keys)
-    return [
-        TracedMerge(
-            Instant(clock),
-            keys[group],
-            _window(_into(merges, group)),
-            tuple(_window(part) for part in sorted(parts)),
-            order,
-        )
-        for group, parts in of.items()
-    ]
-
-
-def _into(merges: MergedWindows, group: int) -> tuple[int, int]:
-    return int(merges.start[group]), int(merges.end[group])
-
-
-def _window(ends: tuple[int, int]) -> Window:
-    return Window(Instant(ends[0]), Instant(ends[1]))

@@ -34,7 +34,7 @@ from lowwater.engine.records.stateless import (
     WithColumns,
     apply_steps,
 )
-from lowwater.errors import DataError, InvalidArgument
+from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
 from lowwater.watermark import columns_read
 
@@ -168,7 +168,15 @@ class SourceReader:
         """Return the next batch and the position after it; ``None`` at the end of the source."""
         if self._iterator is None:
             self._iterator = self._batches()
-        return next(self._iterator, None)
+        found = next(self._iterator, None)
+        if found is not None and self._durable and not isinstance(found[1], dict):
+            source = type(self.read.source).__name__
+            raise InvalidArgument(
+                f"{source}.batches_from gave {describe('position', found[1])}, which is not a dict",
+                where="run(state=)",
+                hint='Yield (records, position) with a dict of plain values, such as {"row": 7}',
+            )
+        return found
 
     def committed(self) -> None:
         """Tell a source that listens that the position in the state directory is durable."""

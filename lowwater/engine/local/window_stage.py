@@ -13,8 +13,9 @@ from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.join.window_join import PairedPanes
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.local.recorder import StageRecorder, TakenBundle
+from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
+from lowwater.engine.local.trace_parts import TakenBundle
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
@@ -29,6 +30,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.kernels import count_records
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Int64Array
@@ -126,6 +128,7 @@ class WindowRun:
         """Process bundles."""
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
+            count_records(len(incoming.bundle))
             bundle = self._given(incoming)
             kept = self._duplicates.kept(incoming.ids(), bundle.times, operator.watermark, metrics)
             if kept is not None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.declarations import Cell
 from lowwater.errors import DataError, InvalidArgument
+from lowwater.kernels import kernels
 from lowwater.state.deadlines import Deadlines
 from lowwater.time import END_OF_TIME, Int64Array, format_instant
 
@@ -61,19 +62,19 @@ class ColumnCell:
             if most + float(np.abs(column[rows].astype(np.float64)).max()) >= _BITS * 0.99:
                 self._add_exactly(rows, np.broadcast_to(given, rows.shape))
                 return
-        np.add.at(column, rows, given)
+        kernels().add_at(column, rows, given)
         self._state.touch(rows)
 
     def minimum(self, ids: Int64Array, values: ArrayLike) -> None:
         """Set the smaller of what keys hold and values; a key without a value holds the default."""
         rows = self._state.check(ids)
-        np.minimum.at(self._state.table[self._column], rows, self._values(values))
+        kernels().min_at(self._state.table[self._column], rows, self._values(values))
         self._state.touch(rows)
 
     def maximum(self, ids: Int64Array, values: ArrayLike) -> None:
         """Set the larger of what keys hold and values; a key without a value holds the default."""
         rows = self._state.check(ids)
-        np.maximum.at(self._state.table[self._column], rows, self._values(values))
+        kernels().max_at(self._state.table[self._column], rows, self._values(values))
         self._state.touch(rows)
 
     def clear(self, ids: Int64Array) -> None:

@@ -11,6 +11,7 @@ from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument
+from lowwater.kernels import kernels
 from lowwater.state.arrays import NONE, Scratch, widened
 from lowwater.state.journal import Journal
 from lowwater.state.table import Field, Index, RowTable
@@ -86,7 +87,7 @@ class ColumnState:
             new = first[fresh[first]]
             self.table["born"][new] = self.births + np.arange(len(new))
             self.births += len(new)
-            np.add.at(self._key_rows, self.table["key"][new], 1)
+            kernels().add_at(self._key_rows, self.table["key"][new], 1)
         self.touch(rows)
         return rows, new
 
@@ -147,7 +148,7 @@ class ColumnState:
         if self.journal is not None:
             self.journal.touch(rows)
         self.table.release(rows)
-        np.subtract.at(self._key_rows, keys, 1)
+        kernels().add_at(self._key_rows, keys, -1)
         if self.journal is not None:
             self.left.append(keys)
 
@@ -159,7 +160,7 @@ class ColumnState:
 
     def by_birth(self, rows: Int64Array) -> Int64Array:
         """Return rows in the order in which they came to be."""
-        return rows[np.argsort(self.table["born"][rows], kind="stable")]
+        return rows[kernels().argsort(self.table["born"][rows])]
 
     def decode(self, keys: Int64Array) -> tuple[Column, ...]:
         """Return the key columns of key ids."""
@@ -181,5 +182,5 @@ class ColumnState:
         keys = self.table["key"][rows]
         if self.keys is not None and self.keys.capacity > len(self._key_rows):
             self._key_rows = np.zeros(2 * self.keys.capacity, dtype=np.int64)
-        np.add.at(self._key_rows, keys, 1)
+        kernels().add_at(self._key_rows, keys, 1)
         self.index.insert(rows)

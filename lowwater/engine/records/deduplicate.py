@@ -6,10 +6,9 @@ whatever its own event time; after that the next one is a first record again. A 
 its id would expire at once is kept and not remembered.
 
 The set of ids is exact. Without a state directory it is held in memory, as columns; with one it is
-in the store, behind Bloom filters. Measurements behind this (5 M ints, ns per new id, both cores
-busy): a lookup takes 60 in the columns and 240 in a Bloom filter, so in memory a filter only costs;
-in RocksDB a lookup takes 2 800 (7 000 for an id that exists), so there the filter saves nearly all
-of it, for 1.2 bytes per id. The columns take about fifty bytes per id, and text several times that.
+in the store, in sorted pages behind Bloom filters (:mod:`lowwater.state.id_set`). A lookup in
+RocksDB takes thousands of nanoseconds, so the filters save nearly all of them, for about four bytes
+per id. The columns take about fifty bytes per id, and text several times that.
 
 An id is encoded as bytes that are equal if and only if the values are equal in Python: a tag and a
 value. ``i`` is an int of 64 bits, ``r`` another number, ``s`` text, ``b`` bytes; ``z``, ``n``,
@@ -36,6 +35,7 @@ from lowwater.errors import InternalError, InvalidArgument, describe
 from lowwater.state.arrays import NONE, widened
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
+from lowwater.state.id_columns import IdColumns
 from lowwater.state.id_set import StoredIds
 from lowwater.state.key_layout import StoredPlace, encode_int64
 from lowwater.state.store import Batch, StateStore
@@ -65,6 +65,13 @@ def id_bytes(columns: tuple[Column, ...]) -> list[bytes]:
     ]
 
 
+def id_columns(columns: tuple[Column, ...]) -> IdColumns:
+    """Encode each row's id as :func:`id_bytes` does, as columns. O(n)."""
+    if len(columns) == 1 and (packed := _fixed(columns[0])) is not None:
+        return IdColumns.fixed(packed)
+    return IdColumns.of(id_bytes(columns))
+
+
 def _part(column: Column) -> list[bytes]:
     arrow, kind = column.arrow, column.type
     if arrow is not None and pa.types.is_dictionary(arrow.type):
@@ -74,36 +81,49 @@ def _part(column: Column) -> list[bytes]:
     if arrow is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         wide = pa.large_binary() if pa.types.is_large_string(kind) else pa.binary()
         return [b"s" + text for text in arrow.cast(wide).to_pylist()]
-    data = column.data
-    if data.dtype == np.bool_:
-        data = data.astype(np.int64)
-    if data.dtype == np.int64:
-        if kind is not None and pa.types.is_temporal(kind):
-            return _temporal(data, kind)
-        return _rows(b"i", data)
+    packed = _fixed(column)
+    if packed is not None:
+        rows: list[Any] = packed.view(np.dtype((np.void, packed.shape[1]))).reshape(-1).tolist()
+        return rows
     return [_one(value) for value in column.to_list()]
 
 
-def _temporal(data: Int64Array, kind: pa.DataType) -> list[bytes]:
+def _fixed(column: Column) -> NDArray[np.uint8] | None:
+    """Return the ids of a column if all have one length, uint8, shape (n, length)."""
+    kind = column.type
+    if kind is not None and (pa.types.is_dictionary(kind) or pa.types.is_large_string(kind)):
+        return None
+    if kind is not None and pa.types.is_string(kind):
+        return None
+    data = column.data
+    if data.dtype == np.bool_:
+        data = data.astype(np.int64)
+    if data.dtype != np.int64:
+        return None
+    if kind is not None and pa.types.is_temporal(kind):
+        return _temporal(data, kind)
+    return _packed(b"i", data)
+
+
+def _temporal(data: Int64Array, kind: pa.DataType) -> NDArray[np.uint8]:
     if pa.types.is_date(kind):
-        return _rows(b"d", data if pa.types.is_date32(kind) else data // _DAY_MS)
+        return _packed(b"d", data if pa.types.is_date32(kind) else data // _DAY_MS)
     per_second = _PER_SECOND[kind.unit]
     seconds, rest = np.divmod(data, per_second)
     if pa.types.is_timestamp(kind):
         tag = b"n" if kind.tz is None else b"z"
     else:
         tag = b"h" if pa.types.is_time(kind) else b"u"
-    return _rows(tag, seconds, rest * (10**9 // per_second))
+    return _packed(tag, seconds, rest * (10**9 // per_second))
 
 
-def _rows(tag: bytes, *columns: Int64Array) -> list[bytes]:
+def _packed(tag: bytes, *columns: Int64Array) -> NDArray[np.uint8]:
     width = 1 + 8 * len(columns)
     packed = np.empty((len(columns[0]), width), dtype=np.uint8)
     packed[:, 0] = tag[0]
     for at, column in enumerate(columns):
         packed[:, 1 + 8 * at : 9 + 8 * at] = encode_int64(column)
-    rows: list[Any] = packed.view(np.dtype((np.void, width))).reshape(-1).tolist()
-    return rows
+    return packed
 
 
 def _one(value: Any) -> bytes:
@@ -223,7 +243,7 @@ class Deduplicator:
         expiry = saturating_add_array(times, self._within)
         if self._stored is None:
             return self._memory.step(ids, expiry, self.watermark)
-        return _step_stored(self._stored, id_bytes(ids), expiry, self.watermark)
+        return _step_stored(self._stored, id_columns(ids), expiry, self.watermark)
 
     def advance(self, watermark: int) -> None:
         """Forget ids that the watermark has passed. Amortised O(1).
@@ -346,18 +366,22 @@ def _middle(values: Int64Array) -> int:
     return int(np.partition(values, half)[half])
 
 
-def _step_stored(seen: StoredIds, ids: list[bytes], expiry: Int64Array, watermark: int) -> Mask:
+def _step_stored(seen: StoredIds, ids: IdColumns, expiry: Int64Array, watermark: int) -> Mask:
     known = seen.known(ids, watermark)
     lasting = expiry > watermark
-    kept = np.ones(len(ids), dtype=np.bool_)
-    if not known and lasting.all() and len(set(ids)) == len(ids):  # fast path: all ids are new
-        seen.add(ids, expiry, watermark)
-        return kept
-    new: dict[bytes, int] = {}
-    for place, (each, lasts) in enumerate(zip(ids, lasting.tolist(), strict=True)):
-        if each in known or each in new:
-            kept[place] = False
-        elif lasts:
-            new[each] = place
-    seen.add(list(new), expiry[list(new.values())], watermark)
+    kept = ~known
+    order = np.argsort(ids.hashes)
+    same = ids.hashes[order[1:]] == ids.hashes[order[:-1]]
+    if same.any():  # the same id several times, or ids whose hashes collide
+        again = np.zeros(len(ids), dtype=np.bool_)
+        again[order[1:][same]] = again[order[:-1][same]] = True
+        new: set[bytes] = set()
+        for place in np.flatnonzero(again & kept).tolist():
+            each = ids[place]
+            if each in new:
+                kept[place] = False
+            elif lasting[place]:
+                new.add(each)
+    rows = order[(kept & lasting)[order]]
+    seen.add(ids.take(rows), expiry[rows], watermark)
     return kept

@@ -298,7 +298,7 @@ class _ObjectCodes:
         taken = np.zeros(self._top, dtype=np.bool_)
         taken[given] = True
         self._free: list[int] = np.flatnonzero(~taken).tolist()
-        self._known: dict[tuple[int, ...], _KnownDictionary] = {}
+        self._known: dict[tuple[Hashable, ...], _KnownDictionary] = {}
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -377,10 +377,10 @@ class _ObjectCodes:
                 del self._codes[value]
         self._values[dead] = None
         self._free += dead.tolist()
-        gone = np.zeros(self._top, dtype=np.bool_)
+        gone = np.zeros(self._top + 1, dtype=np.bool_)  # the last one is of no code, -1
         gone[dead] = True
         for known in self._known.values():
-            known.codes[(known.codes >= 0) & gone[known.codes]] = -1
+            known.codes[gone[known.codes]] = -1
 
     def _given(self) -> Int64Array:
         return np.fromiter(self._codes.values(), dtype=np.int64, count=len(self._codes))
@@ -415,12 +415,17 @@ class _ObjectCodes:
     def _remembered(self, dictionary: pa.Array) -> _KnownDictionary:
         """Return the cached codes of an Arrow dictionary, which consecutive bundles often share."""
         addresses = (0 if b is None else b.address for b in dictionary.buffers())
-        place = (dictionary.offset, len(dictionary), *addresses)
+        # Values of two types may share their buffers, such as text and its bytes.
+        place = (dictionary.type, dictionary.offset, len(dictionary), *addresses)
         known = self._known.get(place)
         if known is None:
+            # Readers make a dictionary anew for each batch, mostly of the same values.
+            same = (each for each in self._known.values() if each.values.equals(dictionary))
+            before = next(same, None)
+            known = _KnownDictionary(dictionary, None if before is None else before.codes)
             if len(self._known) >= 4:
                 self._known.pop(next(iter(self._known)))
-            known = self._known[place] = _KnownDictionary(dictionary)
+            self._known[place] = known
         return known
 
 
@@ -434,9 +439,9 @@ class _KnownDictionary:
 
     __slots__ = ("codes", "values")
 
-    def __init__(self, values: pa.Array) -> None:
+    def __init__(self, values: pa.Array, codes: Int64Array | None = None) -> None:
         self.values = values
-        self.codes: Int64Array = np.full(len(values), -1, dtype=np.int64)
+        self.codes = np.full(len(values), -1, dtype=np.int64) if codes is None else codes
 
 
 def _plain(type: pa.DataType | None) -> pa.DataType | None:

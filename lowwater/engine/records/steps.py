@@ -282,6 +282,8 @@ class MergedWindows:
         keys: The key columns of the resulting windows, by number.
         start: Start of each resulting window, int64, shape (groups,).
         end: End of each resulting window.
+        element: Index into the bundle of the element that each merged window is of, int64, shape
+            (n,); -1 for windows that were open. ``None`` if that was not asked for.
     """
 
     group: Int64Array
@@ -290,6 +292,7 @@ class MergedWindows:
     keys: tuple[Column, ...]
     start: Int64Array
     end: Int64Array
+    element: Int64Array | None = None
 
 
 @final

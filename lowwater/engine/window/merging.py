@@ -11,6 +11,7 @@ from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import MergedWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.errors import InternalError
+from lowwater.kernels import kernels
 from lowwater.state.arrays import NONE, run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
 from lowwater.triggers._machine import Merge
@@ -72,6 +73,7 @@ def place_merging(
     watermark: int,
     *,
     reports: bool = False,
+    element: Int64Array | None = None,
 ) -> Placed:
     """Merge elements' proto-windows with each other and with the active windows of their keys.
 
@@ -83,6 +85,8 @@ def place_merging(
         clock: The clock.
         watermark: The watermark.
         reports: Whether to report which windows merged into which.
+        element: The element of the bundle that each proto-window is of, for the report; ``None`` if
+            they are one for one.
     """
     if state.merging is None:
         raise InternalError("place_merging was called for windows that do not merge")
@@ -110,9 +114,12 @@ def place_merging(
         ends = np.concatenate((end, state.table["end"][rows]))
         reported = ~finished[of]
         names = () if state.keys is None else state.keys.decode(group_key)
+        came = np.arange(len(start), dtype=np.int64) if element is None else element
+        was_open = np.full(len(rows), -1, dtype=np.int64)
         merges = MergedWindows(
-            of[reported], begins[reported], ends[reported], names, merged.start, merged.end
-        )
+            of[reported], begins[reported], ends[reported], names, merged.start, merged.end,
+            np.concatenate((came, was_open))[reported],
+        )  # fmt: skip
     into, changed = _merge_rows(
         state, merged, parties.rows[open_rows], row_group[open_rows], clock, watermark
     )
@@ -190,10 +197,11 @@ def _merge_rows(
     if not rows.size:
         return into, NONE
     table = state.table
-    if len(rows) > 1:
-        order = np.lexsort((table["end"][rows], table["start"][rows], group))
-        rows, group = rows[order], group[order]
-    same = (table["start"][rows] == merged.start[group]) & (table["end"][rows] == merged.end[group])
+    start, end = table["start"][rows], table["end"][rows]
+    if not _are_sorted(group, start, end):  # they mostly are: sorting costs much more than looking
+        order = np.lexsort((end, start, group))
+        rows, group, start, end = rows[order], group[order], start[order], end[order]
+    same = (start == merged.start[group]) & (end == merged.end[group])
     begins = run_starts(group)
     into[group[begins]] = rows[begins]  # any member's row will do, and the earliest is at hand
     into[group[same]] = rows[same]  # S-P4: an equal window continues, with its index
@@ -227,17 +235,26 @@ def _merge_rows(
     return into, targets
 
 
+def _are_sorted(group: Int64Array, start: Int64Array, end: Int64Array) -> bool:
+    """Whether rows are sorted by (group, start, end)."""
+    ahead = end[1:] >= end[:-1]
+    for column in (start, group):
+        ahead &= column[1:] == column[:-1]
+        ahead |= column[1:] > column[:-1]
+    return bool(ahead.all())
+
+
 def _absorb(state: WindowState, into: Int64Array, rows: Int64Array) -> None:
     """Move what rows hold to the rows they merge into, and release them."""
     if not rows.size:
         return
     table = state.table
     state.aggregation.merge(into, rows)
-    np.add.at(table["new"], into, table["new"][rows])
+    kernels().add_at(table["new"], into, table["new"][rows])
     np.logical_or.at(table["on_time_new"], into, table["on_time_new"][rows])
     if state.rule != "end":
-        pick = np.maximum if state.rule == "latest" else np.minimum
-        pick.at(table["timestamp"], into, table["timestamp"][rows])
+        pick = kernels().max_at if state.rule == "latest" else kernels().min_at
+        pick(table["timestamp"], into, table["timestamp"][rows])
     if state.shown is not None:
         state.shown.merge(into, rows)
     state.drop(rows)

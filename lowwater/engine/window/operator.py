@@ -38,6 +38,7 @@ from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
+from lowwater.kernels import kernels
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
@@ -359,8 +360,9 @@ class WindowOperator:
             placed = place_plain(state, keys, start, end)
         else:
             placed = place_merging(
-                state, keys, start, end, self.clock, self.watermark, reports=self._reports_merges
-            )
+                state, keys, start, end, self.clock, self.watermark,
+                reports=self._reports_merges, element=element,
+            )  # fmt: skip
         opened = np.concatenate((placed.new, placed.changed))
         self._schedule.at_watermark(opened, self.watermark)
         rows = placed.rows
@@ -399,9 +401,9 @@ class WindowOperator:
         table["on_time_new"][touched] |= fed & ~complete
         times = bundle.times if element is None else bundle.times[element]
         if state.rule != "end":
-            pick = np.maximum if state.rule == "latest" else np.minimum
+            pick = kernels().max_at if state.rule == "latest" else kernels().min_at
             timely = times >= self.watermark
-            pick.at(table["timestamp"], rows[timely], times[timely])
+            pick(table["timestamp"], rows[timely], times[timely])
         if self._holds_at_once:
             self._schedule.holds.note(touched)
         elif complete.any():  # a merge may have brought it what came before completion

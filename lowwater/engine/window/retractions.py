@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.aggregates._column_values import flattened, lists_of, no_lists
 from lowwater.engine.records.columns import Column
+from lowwater.kernels import kernels
 from lowwater.state.arrays import NONE, expand_ranges
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
@@ -143,7 +144,7 @@ class ShownPanes:
         panes, which = self._chains(rows)
         if not panes.size:
             return None
-        order = np.argsort(which, kind="stable")  # of one window they stay in their order
+        order = kernels().argsort(which)  # of one window they stay in their order
         counts = np.bincount(which, minlength=len(rows)).astype(np.int64)
         return self.codec.pack(panes[order]), counts
 

@@ -15,6 +15,7 @@ from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
+from lowwater.kernels import kernels
 from lowwater.state.arrays import Scratch, distinct, sort_by_key_and_time, widened
 from lowwater.state.journal import Journal
 from lowwater.state.row_codec import RowCodec
@@ -155,7 +156,7 @@ class WindowState:
         table = self.table
         keys = table["key"][rows]
         self._cover_keys()
-        np.add.at(self._key_rows, keys, 1)
+        kernels().add_at(self._key_rows, keys, 1)
         self._key_place[keys] = places
         self._live_keys = len(distinct(keys))
         self.places_given = places_given
@@ -186,13 +187,14 @@ class WindowState:
                 their places in the order of first-seen keys by it.
         """
         self._cover_keys()
-        fresh = seen[self._key_rows[seen] == 0]
-        if fresh.size:
+        keys = self.table["key"][rows]
+        if (self._key_rows[keys] == 0).any():  # of few rows; most keys have windows already
+            fresh = seen[self._key_rows[seen] == 0]
             newcomers, _ = self.scratch.unique(fresh, len(self._key_rows))
             self._key_place[newcomers] = self.places_given + np.arange(len(newcomers))
             self.places_given += len(newcomers)
             self._live_keys += len(newcomers)
-        np.add.at(self._key_rows, self.table["key"][rows], 1)
+        kernels().add_at(self._key_rows, keys, 1)
 
     def order(self, rows: Int64Array, due: Int64Array | None = None) -> Int64Array:
         """Return the order that sorts rows by (due, end, start, first-seen key)."""
@@ -211,7 +213,7 @@ class WindowState:
             return np.lexsort(by)
         if len(by) == 2:
             return sort_by_key_and_time(by[1], by[0])
-        return np.argsort(by[0] if by else end, kind="stable")
+        return kernels().argsort(by[0] if by else end)
 
     def places(self, rows: Int64Array) -> Int64Array:
         """Return the rank of each row's key in the order of first-seen keys."""
@@ -241,7 +243,7 @@ class WindowState:
         if self.shown is not None:
             self.shown.drop(rows)
         self.evict(rows)
-        np.subtract.at(self._key_rows, keys, 1)
+        kernels().add_at(self._key_rows, keys, -1)
         gone = keys[self._key_rows[keys] == 0]
         if gone.size:
             self._live_keys -= len(distinct(gone))

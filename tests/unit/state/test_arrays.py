@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from lowwater.state.arrays import Scratch, expand_ranges, run_starts, sort_by_key_and_time
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 INT64 = st.integers(START_OF_TIME, END_OF_TIME)
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 WIDTHS = pytest.mark.parametrize("width", [1, 2, 3, 4, 5])
 Tuple = tuple[int, ...]
 # Few values, so that they repeat and come back; the ends of time, and powers of two, which a bad

@@ -11,6 +11,8 @@ from lowwater.state.segments import Segments
 from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 Interval = tuple[int, int, int]
 INTERVALS = st.tuples(st.integers(0, 3), st.integers(-20, 60), st.integers(1, 15)).map(
     lambda parts: (parts[0], parts[1], parts[1] + parts[2])

@@ -221,6 +221,22 @@ class FollowedNumbers:
         self.batches, self.batches_from = numbers.batches, numbers.batches_from
 
 
+def test_a_position_that_is_no_dict_is_refused(tmp_path: Path) -> None:
+    class Counting(FollowedNumbers):
+        def __init__(self, count: int) -> None:
+            super().__init__(count)
+            inner = self.batches_from
+            self.batches_from = lambda *given: ((r, p["next"]) for r, p in inner(*given))
+
+    stream = lw.from_source(Counting(20), time="at", watermark=lw.Ascending())
+    sums = stream.key_by(k=lw.lit("k")).window(lw.FixedWindows("10s")).aggregate(n=lw.count())
+    with pytest.raises(
+        lw.InvalidArgument,
+        match=r"Counting.batches_from gave position=5 \(int\), which is not a dict",
+    ):
+        run(sums, tmp_path)
+
+
 @pytest.mark.parametrize("source", [Numbers, FollowedNumbers])
 def test_a_source_of_ones_own_is_resumed(
     source: type[Numbers] | type[FollowedNumbers], tmp_path: Path

@@ -66,6 +66,41 @@ def test_columns_let_go_of_keys_that_hold_the_default() -> None:
     assert len(list(driven.store.scan(b"", END))) == 1
 
 
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("one", [3, [3], np.int64(3)])
+def test_one_value_for_all_ids(one: Any) -> None:
+    class Same:
+        total = lw.value_cell(dtype="int64")
+        most = lw.value_cell(dtype="int64")
+        least = lw.value_cell(dtype="int64")
+
+        def on_records(self, batch: Any, ctx: Any) -> None:
+            ctx.total.add(batch.ids, one)
+            ctx.most.maximum(batch.ids, one)
+            ctx.least.minimum(batch.ids, np.negative(one))
+            cells = (ctx.total, ctx.most, ctx.least)
+            columns = {cell.name: cell[batch.ids] for cell in cells}
+            ctx.emit(columns, ids=batch.ids, times=batch.times)
+
+    driven = Driven(Same())
+    given = driven.take(*({"t": 1, "k": k} for k in "aba"))
+    assert [tuple(value.values()) for _, _, value in given] == [(6, 3, -3), (3, 3, -3), (6, 3, -3)]
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("does", ["add", "minimum", "maximum"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_values_of_another_number_are_an_error(does: str, count: int) -> None:
+    class Short:
+        total = lw.value_cell(dtype="int64")
+
+        def on_records(self, batch: Any, ctx: Any) -> None:
+            getattr(ctx.total, does)(batch.ids, np.ones(count, dtype=np.int64))
+
+    with pytest.raises(lw.LowwaterError, match="broadcast"):
+        Driven(Short()).take(*({"t": 1, "k": k} for k in "abc"))
+
+
 def test_a_sum_beyond_64_bits_is_an_error() -> None:
     driven = Driven(Columns())
     driven.take({"t": 1, "k": "a", "v": 2**62})

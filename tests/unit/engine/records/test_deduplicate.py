@@ -21,7 +21,9 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.deduplicate import IDS as ID_ROWS
 from lowwater.engine.records.deduplicate import Deduplication, Deduplicator, id_bytes
 from lowwater.io.sinks import JsonLinesFolder
-from lowwater.state import id_set as seen
+from lowwater.state import id_columns, id_runs, id_set, xxh64
+from lowwater.state.id_columns import IdColumns
+from lowwater.state.id_runs import IdRun
 from lowwater.state.key_layout import END, StoredPlace, prefix_range, table_prefix
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
@@ -241,7 +243,7 @@ def test_ids_far_apart_in_time_are_in_few_stretches() -> None:
         driven.take((n, n * 1000 * WITHIN))
     stored = driven.own._stored
     assert stored is not None
-    assert len(stored._filters) < 40
+    assert len(stored._stretches) < 40
     driven.own.advance(1000 * 1000 * WITHIN)
     driven.reborn()
     assert driven.take((500, 0), (1500, 0)) == [True, False]
@@ -285,7 +287,7 @@ def test_a_new_id_is_mostly_not_looked_up() -> None:
 
 
 def test_a_false_positive_costs_a_look_up_and_never_a_record() -> None:
-    with mock.patch.object(seen, "_FALSE_POSITIVES", 0.99):
+    with mock.patch.object(id_columns, "BITS_PER_ID", 0.1):
         driven = Driven(stored=True)
         for first in range(0, 1000, 100):
             assert all(driven.take(*((n, 0) for n in range(first, first + 100))))
@@ -296,7 +298,17 @@ def test_a_false_positive_costs_a_look_up_and_never_a_record() -> None:
 
 
 def test_damage_is_told() -> None:
-    for key, value in ((IDS + b"\0" * 9 + b"id", b"short"), (IDS + b"\0", bytes(8))):
+    page = IDS + b"\0" * 17
+    whole = IdRun(IdColumns.of([b"a", b"bc"]), np.zeros(2, dtype=np.int64)).to_bytes()
+    for key, value in (
+        (IDS + b"\0" * 9 + b"id", whole),
+        (IDS + b"\0", bytes(8)),
+        (page, b"no"),
+        (page, b"short"),
+        (page, bytes(4)),
+        (page, whole[:-1]),
+        (page, whole + b"x"),
+    ):
         driven = Driven(stored=True)
         batch = Batch()
         batch.put([key], [value])
@@ -325,12 +337,12 @@ _STEPS = st.lists(
 )
 
 
-@given(_STEPS, st.booleans(), st.sampled_from(sorted(_KINDS)), st.sampled_from([0.01, 0.9]))
+@given(_STEPS, st.booleans(), st.sampled_from(sorted(_KINDS)), st.sampled_from([12, 0.01]))
 @examples(5)
 def test_as_a_dictionary_would(steps: list[Any], stored: bool, kind: str, rate: float) -> None:
     """S-D1, at any watermark, cut into bundles and restored anyhow."""
     value = _KINDS[kind]
-    with mock.patch.object(seen, "_FALSE_POSITIVES", rate):
+    with mock.patch.object(id_columns, "BITS_PER_ID", rate):
         driven = Driven(stored=stored)
         known: dict[int, int] = {}
         watermark = START_OF_TIME
@@ -355,6 +367,82 @@ def test_as_a_dictionary_would(steps: list[Any], stored: bool, kind: str, rate: 
         driven.reborn()
         assert len(driven.own) == 0
         assert driven.rows() == 0
+
+
+_COMMITS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 400), min_size=1, max_size=25),
+        st.integers(0, 2),
+        st.sampled_from(["save", "save", "save", "restore", "go on"]),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+@given(_COMMITS, st.booleans(), st.sampled_from(["ints", "text"]))
+@examples(2)
+def test_many_small_commits(commits: list[Any], collide: bool, kind: str) -> None:
+    """Runs are merged, and ids are told apart whatever their hashes are."""
+    value = _KINDS[kind]
+    real = xxh64.hash_bytes
+
+    def few(*args: Any) -> Any:
+        return real(*args) % np.uint64(5)
+
+    with (
+        mock.patch.object(id_columns, "hash_bytes", few if collide else real),
+        mock.patch.object(id_runs, "PAGE", 4),
+    ):
+        driven = Driven(stored=True)
+        known: dict[int, int] = {}
+        watermark, most = START_OF_TIME, 0
+        for at, (ids, step, then) in enumerate(commits):
+            wanted = []
+            for id in ids:
+                wanted.append(known.get(id, START_OF_TIME) <= watermark)
+                if wanted[-1] and at + WITHIN > watermark:
+                    known[id] = at + WITHIN
+            assert driven.take(*((value(id), at) for id in ids)) == wanted
+            if step:
+                watermark = max(watermark, at - 20 + step)
+                driven.own.advance(watermark)
+            if then == "restore":
+                driven.reborn()
+            elif then == "save":
+                driven.save()
+            stored = driven.own._stored
+            assert stored is not None
+            stored._check()
+            most = max(most, *(len(one.runs) for one in stored._stretches.values()), 0)
+        assert most <= 2 * id_set._MERGED
+
+
+def test_runs_are_merged_and_keep_what_has_not_expired() -> None:
+    driven = Driven(stored=True)
+    for first in range(0, 300, 3):
+        driven.take(*((n, 0) for n in range(first, first + 3)))
+        driven.save()
+    stored = driven.own._stored
+    assert stored is not None
+    (stretch,) = stored._stretches.values()
+    assert len(stretch.runs) <= 2 * id_set._MERGED
+    assert sum(map(len, stretch.runs)) == 300
+    assert driven.rows() == len(stretch.runs)
+    for _ in range(2):
+        assert not any(driven.take(*((n, 5) for n in range(300))))
+        driven.reborn()
+
+
+def test_a_page_that_is_gone_is_damage() -> None:
+    driven = Driven(stored=True)
+    driven.take((1, 0))
+    driven.save()
+    batch = Batch()
+    batch.delete_range(*prefix_range(IDS))
+    driven.store.commit(batch)
+    with pytest.raises(lw.StateError, match="record id"):
+        driven.take((1, 0))
 
 
 # In a pipeline

@@ -157,6 +157,21 @@ def test_dictionaries_that_share_bytes_but_not_where_words_begin() -> None:
         assert keys.decode(keys.encode((arrow(coded),)))[0].to_list() == words
 
 
+def test_dictionaries_that_share_bytes_but_not_their_type() -> None:
+    keys = KeyDictionary(1)
+    text = pa.array(["a", "b"]).dictionary_encode()
+    raw = pa.DictionaryArray.from_arrays(text.indices, text.dictionary.cast(pa.binary()))
+    number = pa.array([1, 2]).dictionary_encode()
+    time = pa.DictionaryArray.from_arrays(
+        number.indices, number.dictionary.view(pa.timestamp("us"))
+    )
+    assert [each.address for each in text.dictionary.buffers() if each] == [
+        each.address for each in raw.dictionary.buffers() if each
+    ]
+    ids = [id for array in (text, raw, number, time) for id in encode(keys, arrow(array))]
+    assert len({*ids}) == 8
+
+
 def test_slices_of_one_dictionary() -> None:
     keys = KeyDictionary(1)
     words = pa.array(["a", "b", "c", "d"])
@@ -330,6 +345,29 @@ def test_a_shared_dictionary_after_forgetting() -> None:
     ids = encode(keys, arrow(whole))
     assert ids[1] == 1
     assert len(set(ids)) == 3
+
+
+def test_equal_dictionaries_after_forgetting() -> None:
+    """Equal dictionaries share what is remembered, also of keys that are forgotten."""
+    keys = KeyDictionary(1)
+    arrays = [pa.array(["a", "b", "c"]).dictionary_encode() for _ in range(3)]
+    ids = [encode(keys, arrow(array)) for array in arrays]
+    assert ids[0] == ids[1] == ids[2]
+    live = np.zeros(3, dtype=np.bool_)
+    live[ids[0][1]] = True
+    keys.retain(live)
+    assert encode(keys, objects("x", "y", "b"))[2] == ids[0][1]  # the ids of a and c, used again
+    again = [encode(keys, arrow(array)) for array in arrays]
+    assert again[0] == again[1] == again[2]
+    assert len(keys) == 5
+
+
+def test_forgetting_where_a_dictionary_came_without_rows() -> None:
+    keys = KeyDictionary(1)
+    coded = pa.array(["a", "b"]).dictionary_encode()
+    assert encode(keys, arrow(coded.slice(0, 0))) == []
+    keys.retain(np.zeros(0, dtype=np.bool_))
+    assert len({*encode(keys, arrow(coded))}) == 2
 
 
 def test_forgetting_tuples_forgets_their_parts() -> None:

@@ -580,7 +580,8 @@ def test_a_timer_beyond_the_end_of_time_fires_just_before_it() -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """Count rows that go through the places every step's rows go through."""
     work = {"unique": 0, "popped": 0, "probed": 0}
-    unique, pop, find = Scratch.unique, Deadlines.pop, Index._find
+    unique, pop = Scratch.unique, Deadlines.pop
+    find, insert = Index.find, Index.find_or_insert
 
     def counting_unique(self: Scratch, rows: Any, capacity: int) -> Any:
         work["unique"] += len(rows)
@@ -591,14 +592,19 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         work["popped"] += len(rows)
         return times, rows
 
-    def counting_find(self: Index, values: Any, start: Any) -> Any:
-        work["probed"] += len(start)
-        return find(self, values, start)
+    def counting_find(self: Index, *values: Any) -> Any:
+        work["probed"] += len(values[0])
+        return find(self, *values)
+
+    def counting_insert(self: Index, *values: Any) -> Any:
+        work["probed"] += len(values[0])
+        return insert(self, *values)
 
     with monkeypatch.context() as patch:
         patch.setattr(Scratch, "unique", counting_unique)
         patch.setattr(Deadlines, "pop", counting_pop)
-        patch.setattr(Index, "_find", counting_find)
+        patch.setattr(Index, "find", counting_find)
+        patch.setattr(Index, "find_or_insert", counting_insert)
         yield work
 
 

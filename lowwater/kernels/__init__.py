@@ -1,0 +1,238 @@
+"""The loops over arrays that operators spend their time in, behind one protocol.
+
+``plain`` has them in numpy, and is the reference. ``compiled`` has them as loops that numba
+compiles, from the extra ``fast``; their results are equal to the bit. So a process may change from
+one to the other at any time, and does: the compiled ones cost half a second to load, and are loaded
+once a process has seen ``WORTH_LOADING`` records. ``LOWWATER_KERNELS`` in the environment decides
+otherwise: ``numba`` loads them before the first record, ``numpy`` never.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.errors import InvalidArgument, PipelineWarning, warn
+from lowwater.kernels import plain
+from lowwater.kernels.plain import Claims
+from lowwater.time import Int64Array
+
+WORTH_LOADING = 500_000
+"""After so many records the compiled kernels are loaded, if they are installed."""
+
+_VARIABLE = "LOWWATER_KERNELS"
+
+
+class Kernels(Protocol):
+    """What both kinds of kernels do.
+
+    Slots of a hash index are int32, a power of two of them, at most half of them in use. A slot
+    holds a row number, ``EMPTY``, ``DELETED`` or, within an insertion, a claim. Probing is linear,
+    from the high bits of :meth:`mixed` on. Columns are int64 and indexed by row, values int64 of
+    shape (n,); there is a value per column.
+    """
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 (a constant of a module)
+        """``"numpy"`` or ``"numba"``."""
+
+    def mixed(self, values: Sequence[Int64Array]) -> NDArray[np.uint64]:
+        """Return a 64-bit hash of each tuple of values; its high bits are mixed best."""
+
+    def find(
+        self, slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
+    ) -> Int64Array:
+        """Return the row of each tuple of values, ``EMPTY`` where there is none. O(n) expected."""
+
+    def find_or_claim(
+        self, slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
+    ) -> Claims:
+        """Find the row of each tuple of values, and claim a slot for each that has none.
+
+        Returns:
+            The rows, and the claims. The caller writes row numbers into the claimed slots, and into
+            ``rows`` at ``missing``.
+        """
+
+    def place(
+        self, slots: NDArray[np.int32], columns: Sequence[Int64Array], rows: Int64Array
+    ) -> NDArray[np.int32]:
+        """Write rows, distinct and none of them there yet, into slots; return the slot of each."""
+
+    def unique(self, stamp: Int64Array, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the distinct rows, in order of first place, and each row's place therein. O(n).
+
+        Args:
+            stamp: Scratch space indexed by row, which may hold anything.
+            rows: Row numbers, int64, shape (n,).
+        """
+
+    def argsort(self, values: Int64Array) -> Int64Array:
+        """Return the stable order that sorts int64 values. O(n) where they span few bits."""
+
+    def add_at(self, target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -> None:
+        """Add each value to its row of a column, one after the other, as ``np.add.at`` does."""
+
+    def max_at(self, target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
+        """Have each row hold the largest of its values and what it holds; NaN is largest."""
+
+    def min_at(self, target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
+        """Have each row hold the smallest of its values and what it holds; NaN is smallest."""
+
+    def merge_overlapping(
+        self, keys: Int64Array, start: Int64Array, end: Int64Array, touching: bool
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Merge overlapping intervals of each key. O(n).
+
+        Args:
+            keys: Key of each interval, int64, shape (n,), sorted, n > 0.
+            start: First instant of each, int64, sorted within a key.
+            end: First instant after each, int64, after its start.
+            touching: Also merge two intervals if one ends exactly where the next starts.
+
+        Returns:
+            (the merged interval of each, start of each merged interval, its end).
+        """
+
+    def count_below(
+        self,
+        pool: Int64Array,
+        at: Int64Array,
+        count: Int64Array,
+        column: Int64Array,
+        bound: Int64Array,
+        or_equal: bool,
+    ) -> Int64Array:
+        """Return how many rows of each segment lie below (or at) a bound, by binary search.
+
+        Args:
+            pool: Row numbers, segment by segment, each sorted by ``column``.
+            at: Where each segment begins, int64, shape (n,).
+            count: How many rows it has.
+            column: What rows are sorted by, indexed by row.
+            bound: The bound of each segment.
+            or_equal: Whether rows at the bound count.
+        """
+
+    def expand_ranges(self, start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return all integers of the ranges ``[start, start + count)``, and each one's range."""
+
+
+class _Choice:
+    """Which kernels this process uses."""
+
+    def __init__(self) -> None:
+        self.active: Kernels = plain
+        self.is_final = False
+        self.is_broken = False
+        self.records = 0
+
+
+_CHOICE = _Choice()
+
+
+def kernels() -> Kernels:
+    """Return the kernels in use. Ask in each step, as they may change."""
+    return _CHOICE.active
+
+
+def count_records(records: int) -> None:
+    """Say that so many records are about to be processed; may load the compiled kernels.
+
+    Compiled kernels that are there but cannot be loaded are a warning, as the others do the same.
+
+    Raises:
+        InvalidArgument: ``LOWWATER_KERNELS`` names no kernels, or some that cannot be loaded.
+    """
+    choice = _CHOICE
+    if choice.is_final:
+        return
+    choice.records += records
+    wanted = os.environ.get(_VARIABLE) or "auto"
+    if wanted != "auto":
+        use(wanted)
+    elif choice.records >= WORTH_LOADING:
+        use_best()
+
+
+def use_best() -> None:
+    """Have this process use the compiled kernels if they are installed and can be loaded."""
+    if is_installed():
+        try:
+            return use("numba")
+        except InvalidArgument as error:
+            use("numpy")
+            _CHOICE.is_broken = True
+            warn(
+                PipelineWarning,
+                f"the run goes on without compiled kernels: {error.what}",
+                hint=f"Reinstall lowwater[fast], or set {_VARIABLE}=numpy to do without",
+            )
+    return use("numpy")
+
+
+def use(name: str) -> None:
+    """Have this process use the kernels of a name, ``"numpy"`` or ``"numba"``, from now on.
+
+    Raises:
+        InvalidArgument: There are none of this name, or they are not installed or do not load.
+    """
+    if name == "numpy":
+        _CHOICE.active = plain
+    elif name != "numba":
+        raise InvalidArgument(
+            f"{_VARIABLE}={name!r} names no kernels", hint="Set it to auto, numba or numpy"
+        )
+    elif not is_installed():
+        raise InvalidArgument(
+            f"{_VARIABLE}={name!r}, but numba is not installed",
+            hint="Install lowwater[fast], or set it to auto or numpy",
+        )
+    else:
+        _CHOICE.active = _load()
+    _CHOICE.is_final = True
+
+
+def outlook() -> str:
+    """Return why this process uses its kernels, and when the compiled ones come."""
+    wanted = os.environ.get(_VARIABLE) or "auto"
+    if kernels().NAME == "numba":
+        return "compiled"
+    if not is_installed():
+        return "install lowwater[fast] for compiled ones"
+    if _CHOICE.is_broken:
+        return "the compiled ones do not load"
+    if _CHOICE.is_final or wanted not in {"auto", "numba"}:
+        return f"{_VARIABLE}={wanted}"
+    if wanted == "numba":
+        return "the compiled ones are loaded before the first record"
+    return f"the compiled ones are loaded after {WORTH_LOADING:,} records"
+
+
+def is_installed() -> bool:
+    """Whether numba, which compiles the kernels, is installed. Loads nothing."""
+    return find_spec("numba") is not None
+
+
+def _load() -> Kernels:
+    try:
+        from lowwater.kernels import compiled
+    except Exception as error:  # whatever numba, LLVM or a cache on disk raises
+        raise InvalidArgument(
+            f"numba is installed but does not load: {type(error).__name__}: "
+            + str(error).rstrip("."),
+            hint=f"Reinstall lowwater[fast], or set {_VARIABLE} to auto or numpy",
+        ) from error
+    if not compiled.IS_CACHED:
+        warn(
+            PipelineWarning,
+            "numba finds no folder that it may write to, so each process compiles the kernels "
+            "anew, which takes some seconds",
+            hint=f"Set NUMBA_CACHE_DIR to such a folder, or {_VARIABLE}=numpy to do without",
+        )
+    return compiled

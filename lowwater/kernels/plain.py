@@ -1,0 +1,236 @@
+"""The kernels in numpy: the reference, and what runs where no compiler is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.time import Int64Array
+
+NAME = "numpy"
+
+EMPTY = -1
+"""A slot of a hash index that was never used."""
+DELETED = -2
+"""A slot whose row was removed."""
+CLAIMED = -3
+"""A slot that holds this or less is taken by a new tuple, whose row is not known yet."""
+
+# Odd 64-bit constants with well-mixed bits (the golden ratio and splitmix64's multipliers).
+MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+_FEW = 256  # values that are sorted sooner than looked at
+
+
+class Claims(NamedTuple):
+    """What came of finding tuples of values and claiming slots for new ones, arrays of int64.
+
+    Args:
+        rows: The row of each tuple; of those at ``missing``, anything.
+        missing: The places of tuples that have no row, rising. Equal ones are one new tuple.
+        which: For each of these, which of the new tuples it is.
+        at: For each new tuple, a place where it occurs.
+        slot: Its slot.
+    """
+
+    rows: Int64Array
+    missing: Int64Array
+    which: Int64Array
+    at: Int64Array
+    slot: Int64Array
+
+
+def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
+    # Views, not copies: this is the first pass over every bundle that looks windows up.
+    hashes = values[0].view(np.uint64) * np.uint64(MULTIPLIERS[0])
+    for at, value in enumerate(values[1:], 1):
+        hashes ^= value.view(np.uint64) * np.uint64(MULTIPLIERS[at % len(MULTIPLIERS)])
+        hashes *= np.uint64(MULTIPLIERS[0])
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= np.uint64(MULTIPLIERS[1])
+    return hashes
+
+
+def find(
+    slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
+) -> Int64Array:
+    return _probe(slots, columns, values)[0]
+
+
+def find_or_claim(
+    slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
+) -> Claims:
+    rows, ends = _probe(slots, columns, values)
+    missing = np.flatnonzero(rows < 0)
+    if not missing.size:
+        return Claims(rows, missing, missing, missing, missing)
+    values = [value[missing] for value in values]
+    at = ends[missing]
+    mask = len(slots) - 1
+    owner = np.arange(len(missing), dtype=np.int64)
+    pending = owner.copy()
+    winners: list[Int64Array] = []
+    places: list[Int64Array] = []
+    while pending.size:
+        claimable = slots[at] == EMPTY
+        # Several may claim one slot: the last to write wins, the others look again.
+        slots[at[claimable]] = (CLAIMED - pending[claimable]).astype(np.int32)
+        holder = CLAIMED - slots[at].astype(np.int64)  # negative where a row is
+        won = holder == pending
+        winners.append(pending[won])
+        places.append(at[won])
+        lost = np.flatnonzero(~won)
+        pending, at, holder = pending[lost], at[lost], holder[lost]
+        same = holder >= 0
+        for value in values:
+            same &= value.take(holder, mode="clip") == value[pending]
+        owner[pending[same]] = holder[same]
+        pending = pending[~same]
+        at = (at[~same] + 1) & mask
+    first = np.concatenate(winners)
+    number = np.empty(len(missing), dtype=np.int64)
+    number[first] = np.arange(len(first))
+    return Claims(rows, missing, number[owner], missing[first], np.concatenate(places))
+
+
+def place(
+    slots: NDArray[np.int32], columns: Sequence[Int64Array], rows: Int64Array
+) -> NDArray[np.int32]:
+    mask = len(slots) - 1
+    at = _starts(slots, [column[rows] for column in columns])
+    slot = np.empty(len(rows), dtype=np.int32)
+    pending = np.arange(len(rows), dtype=np.int64)
+    while pending.size:
+        free = slots[at] == EMPTY
+        slots[at[free]] = rows[pending[free]].astype(np.int32)
+        done = slots[at] == rows[pending]
+        slot[pending[done]] = at[done].astype(np.int32)
+        pending = pending[~done]
+        at = (at[~done] + 1) & mask
+    return slot
+
+
+def unique(stamp: Int64Array, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+    places = np.arange(len(rows), dtype=np.int64)
+    # Written backwards, so that the first place of each row is the one that stays.
+    stamp[rows[::-1]] = places[::-1]
+    first = stamp[rows] == places
+    distinct = rows[first]
+    stamp[distinct] = np.arange(len(distinct), dtype=np.int64)
+    return distinct, stamp[rows]
+
+
+def argsort(values: Int64Array) -> Int64Array:
+    if len(values) > _FEW:
+        low = values.min()
+        if int(values.max()) - int(low) < 1 << 16:  # numpy sorts 16 bits by radix
+            return np.argsort((values - low).astype(np.uint16), kind="stable")
+    return np.argsort(values, kind="stable")
+
+
+def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -> None:
+    np.add.at(target, rows, values)
+
+
+def max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
+    np.maximum.at(target, rows, values)
+
+
+def min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
+    np.minimum.at(target, rows, values)
+
+
+def merge_overlapping(
+    keys: Int64Array, start: Int64Array, end: Int64Array, touching: bool
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    count = len(keys)
+    new_key = np.empty(count, dtype=np.bool_)
+    new_key[0] = True
+    np.not_equal(keys[1:], keys[:-1], out=new_key[1:])
+    reach = _running_max(end, new_key)
+    opens = new_key.copy()
+    if touching:
+        opens[1:] |= start[1:] > reach[:-1]
+    else:
+        opens[1:] |= start[1:] >= reach[:-1]
+    closes = np.ones(count, dtype=np.bool_)
+    closes[:-1] = opens[1:]
+    return np.cumsum(opens) - 1, start[opens], reach[closes]
+
+
+def count_below(
+    pool: Int64Array,
+    at: Int64Array,
+    count: Int64Array,
+    column: Int64Array,
+    bound: Int64Array,
+    or_equal: bool,
+) -> Int64Array:
+    low = np.zeros(len(at), dtype=np.int64)
+    high = count.copy()
+    for _ in range(int(count.max(initial=0)).bit_length()):
+        open_ = low < high
+        middle = (low + high) >> 1
+        place = np.where(open_, at + middle, 0)
+        value = column[np.where(open_, pool[place], 0)]
+        below = value <= bound if or_equal else value < bound
+        low = np.where(open_ & below, middle + 1, low)
+        high = np.where(open_ & ~below, middle, high)
+    return low
+
+
+def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
+    which = np.repeat(np.arange(len(start), dtype=np.int64), count)
+    begins = np.cumsum(count) - count
+    inside = np.arange(len(which), dtype=np.int64) - begins[which]
+    return start[which] + inside, which
+
+
+def _starts(slots: NDArray[np.int32], values: Sequence[Int64Array]) -> Int64Array:
+    bits = len(slots).bit_length() - 1
+    return (mixed(values) >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def _probe(
+    slots: NDArray[np.int32], columns: Sequence[Int64Array], values: Sequence[Int64Array]
+) -> tuple[Int64Array, Int64Array]:
+    """Return the row of each tuple or -1, and the slot where its probing ended."""
+    mask = len(slots) - 1
+    start = ends = _starts(slots, values)
+    found = slots[start].astype(np.int64)
+    equal = found >= 0
+    for column, value in zip(columns, values, strict=True):
+        # Clipping makes row 0 stand in where there is none; ``equal`` knows better.
+        equal &= column.take(found, mode="clip") == value
+    pending = np.flatnonzero(~equal & (found != EMPTY))
+    at = start[pending]
+    while pending.size:
+        at = (at + 1) & mask
+        ends[pending] = at
+        rows = slots[at].astype(np.int64)
+        equal = rows >= 0
+        for column, value in zip(columns, values, strict=True):
+            equal &= column.take(rows, mode="clip") == value[pending]
+        found[pending] = rows
+        go_on = ~equal & (rows != EMPTY)
+        pending, at = pending[go_on], at[go_on]
+    return found, ends
+
+
+def _running_max(values: Int64Array, restart: NDArray[np.bool_]) -> Int64Array:
+    """Return the running maximum of each run; a run begins where ``restart`` is true."""
+    inside = ~restart[1:]
+    if not (inside & (values[1:] < values[:-1])).any():
+        return values
+    # One maximum.accumulate over all runs: add (run number * n) to each rank, so that every rank
+    # of a later run exceeds all of an earlier one. Ranks, unlike instants, leave room to do so.
+    order = np.argsort(values, kind="stable")
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[order] = np.arange(len(values))
+    base = np.cumsum(restart) * len(values)
+    top = np.maximum.accumulate(rank + base) - base
+    return values[order[top]]
