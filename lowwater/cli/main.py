@@ -120,11 +120,14 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         "export": "write the open windows as JSON lines or Parquet",
         "compact": "join small files in the output folders of its runs",
         "relocate": "tell it where inputs or outputs are after they were moved",
+        "split": "divide it into directories by sources and what reads them",
+        "merge": "put directories together that one was divided into",
         "reset": "remove the state, so that the pipeline starts from the beginning",
     }
     for name, text in texts.items():
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
-        action.add_argument("directory", metavar="DIR", help="the directory given to run(state=)")
+        about = "the new directory" if name == "merge" else "the directory given to run(state=)"
+        action.add_argument("directory", metavar="DIR", help=about)
         if name == "export":
             action.add_argument("--format", choices=("jsonl", "parquet"), default="jsonl")
             action.add_argument(
@@ -142,6 +145,18 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         if name == "relocate":
             action.add_argument("old", metavar="OLD", help="a path, or a folder of paths, in it")
             action.add_argument("new", metavar="NEW", help="where that is now")
+        if name == "split":
+            action.add_argument(
+                "--into",
+                action="append",
+                nargs="+",
+                required=True,
+                metavar=("NEW", "NAME"),
+                help="a new directory, and the sources or stages that it gets, with all that is "
+                "connected with them (repeat for each directory)",
+            )
+        if name == "merge":
+            action.add_argument("parts", nargs="+", metavar="PART", help="a directory to merge")
         if name == "reset":
             action.add_argument("--yes", action="store_true", help="confirm the removal")
 
@@ -168,6 +183,16 @@ def _state(options: argparse.Namespace) -> int:
         moved = relocate_state(options.directory, options.old, options.new)
         for old, new in moved.items():
             print(f"{old} is now {new}")
+    elif options.action == "split":
+        from lowwater.pipeline.state_parts import split_state
+
+        parts = {new: names for new, *names in options.into}
+        for new, names in split_state(options.directory, parts).items():
+            print(f"{new}: {', '.join(names)}")
+    elif options.action == "merge":
+        from lowwater.pipeline.state_parts import merge_states
+
+        print(f"{options.directory}: {', '.join(merge_states(options.parts, options.directory))}")
     elif options.action == "reset":
         left = state_tools.reset_state(options.directory, yes=options.yes)
         print("the state was removed")

@@ -61,6 +61,19 @@ def add_command(commands: Any) -> None:
         help="keep state, positions and output in step, in DIR; after Ctrl-C or a kill, the same "
         "command resumes. Needs --output, or a pipeline with an output",
     )
+    run.add_argument(
+        "--remove",
+        action="append",
+        metavar="NAME",
+        help="a source, stage or output that the pipeline no longer has, and whose state is to be "
+        "released (repeatable; with --state)",
+    )
+    run.add_argument(
+        "--drop-undelivered",
+        action="store_true",
+        default=None,
+        help="drop what may not have been delivered to outputs that are removed",
+    )
     run.add_argument("--limit", type=positive, metavar="N", help="stop after N panes")
     run.add_argument(
         "--bundle-size",
@@ -98,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
         _refuse(options, "format", "limit", because="a run with --state writes until it ends")
         metrics = _write(_writing(target, options), options)
     else:
+        _refuse(options, "remove", "drop_undelivered", because="there is no --state")
         metrics = _print(target, options)
     stopped = f"stopped after {options.limit:,} panes" if metrics is None else summary(metrics)
     print(stopped, file=sys.stderr)
@@ -143,13 +157,18 @@ def writable(path: str) -> Iterator[None]:
 def _refuse(options: argparse.Namespace, *names: str, because: str) -> None:
     for name in names:
         if getattr(options, name) is not None:
-            raise InvalidArgument(f"--{name} does not apply: {because}", hint="Leave it out")
+            said = name.replace("_", "-")
+            raise InvalidArgument(f"--{said} does not apply: {because}", hint="Leave it out")
 
 
 def _write(writing: Writing, options: argparse.Namespace) -> Metrics:
     try:
         return writing.run(
-            state=options.state, bundle_size=options.bundle_size, on_error=options.on_error
+            state=options.state,
+            bundle_size=options.bundle_size,
+            on_error=options.on_error,
+            remove=options.remove or (),
+            drop_undelivered=bool(options.drop_undelivered),
         )
     except SystemExit:
         print("lowwater: stopped by SIGTERM; what was read is delivered", file=sys.stderr)

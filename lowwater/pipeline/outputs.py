@@ -85,6 +85,8 @@ class Writing:
         state: PathLike | None = None,
         commit_every: CommitEvery = "1s",
         memory_limit: MemoryLimit | None = None,
+        remove: str | Sequence[str] = (),
+        drop_undelivered: bool = False,
         **options: Unpack[RunOptions],
     ) -> Metrics:
         """Run to the end, write everything, and return the metrics.
@@ -110,6 +112,13 @@ class Writing:
                 or due. The limit does not cover the state of processes, bundles, output being
                 delivered, and Python itself. Stages share the limit equally. It may change from run
                 to run. ``None``: all state stays in memory.
+            remove: The names of sources, stages and outputs that the pipeline had at its last run
+                over this state and no longer has: what is stored of them is released. An output
+                is named by its stage, as ``"counts"`` or ``"process['odd']"``, or by the place of a
+                sink. Without the name, a pipeline that lacks something is refused. What is new
+                needs no word. A name may stay there at later restarts.
+            drop_undelivered: Whether to drop what the last run may not have delivered to outputs
+                that are removed.
             **options: See :class:`RunOptions`; with ``state``, ``bundle_size`` must not change.
 
         Raises:
@@ -122,7 +131,13 @@ class Writing:
                 processed, committed and delivered by then. The status is 143.
         """
         return run(
-            self, state=state, commit_every=commit_every, memory_limit=memory_limit, **options
+            self,
+            state=state,
+            commit_every=commit_every,
+            memory_limit=memory_limit,
+            remove=remove,
+            drop_undelivered=drop_undelivered,
+            **options,
         )
 
     def start(
@@ -131,6 +146,8 @@ class Writing:
         state: PathLike | None = None,
         commit_every: CommitEvery = "1s",
         memory_limit: MemoryLimit | None = None,
+        remove: str | Sequence[str] = (),
+        drop_undelivered: bool = False,
         **options: Unpack[RunOptions],
     ) -> RunHandle:
         """Run in a thread of its own, and return a handle that can stop the run.
@@ -139,10 +156,18 @@ class Writing:
             state: See :meth:`run`.
             commit_every: See :meth:`run`.
             memory_limit: See :meth:`run`.
+            remove: See :meth:`run`.
+            drop_undelivered: See :meth:`run`.
             **options: See :class:`RunOptions`.
         """
         return start(
-            self, state=state, commit_every=commit_every, memory_limit=memory_limit, **options
+            self,
+            state=state,
+            commit_every=commit_every,
+            memory_limit=memory_limit,
+            remove=remove,
+            drop_undelivered=drop_undelivered,
+            **options,
         )
 
 
@@ -151,6 +176,8 @@ def run(
     state: PathLike | None = None,
     commit_every: CommitEvery = "1s",
     memory_limit: MemoryLimit | None = None,
+    remove: str | Sequence[str] = (),
+    drop_undelivered: bool = False,
     **options: Unpack[RunOptions],
 ) -> Metrics:
     """Drive several outputs in one run, and return the metrics.
@@ -165,13 +192,17 @@ def run(
         state: A state directory: see :meth:`Writing.run`.
         commit_every: See :meth:`Writing.run`.
         memory_limit: See :meth:`Writing.run`; needs ``state``.
+        remove: See :meth:`Writing.run`.
+        drop_undelivered: See :meth:`Writing.run`.
         **options: See :class:`RunOptions`.
 
     Raises:
         InvalidArgument: There is no output; two outputs write to the same place, or one inside the
             place of another; or the places of inputs, outputs and state lie within one another.
     """
-    made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
+    made, outcomes = _prepared(
+        outputs, state, commit_every, memory_limit, options, remove, drop_undelivered
+    )
     with stopping_at_sigterm(outcomes.stop, lambda: outcomes.local.is_stopped):
         _drive(made, outcomes)
     return outcomes.metrics
@@ -182,6 +213,8 @@ def start(
     state: PathLike | None = None,
     commit_every: CommitEvery = "1s",
     memory_limit: MemoryLimit | None = None,
+    remove: str | Sequence[str] = (),
+    drop_undelivered: bool = False,
     **options: Unpack[RunOptions],
 ) -> RunHandle:
     """Run several outputs in a thread of their own, and return a handle that can stop the run.
@@ -191,12 +224,16 @@ def start(
         state: See :meth:`Writing.run`.
         commit_every: See :meth:`Writing.run`.
         memory_limit: See :meth:`Writing.run`.
+        remove: See :meth:`Writing.run`.
+        drop_undelivered: See :meth:`Writing.run`.
         **options: See :class:`RunOptions`.
 
     Raises:
         InvalidArgument: See :func:`run`. What goes wrong later is raised by the handle's ``wait``.
     """
-    made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
+    made, outcomes = _prepared(
+        outputs, state, commit_every, memory_limit, options, remove, drop_undelivered
+    )
 
     def go() -> Metrics:
         _drive(made, outcomes)
@@ -211,6 +248,8 @@ def _prepared(
     commit_every: CommitEvery,
     memory_limit: MemoryLimit | None,
     options: RunOptions,
+    remove: str | Sequence[str],
+    drop_undelivered: bool,
 ) -> tuple[DirectRun | DurableRun, Outcomes]:
     """Return a run that has not begun, and its outcomes."""
     if not outputs:
@@ -233,6 +272,7 @@ def _prepared(
     check_conflicts(sinks)
     check_inputs(sinks, sources)
     policy = CommitPolicy.of(commit_every)
+    names = _removed(remove, drop_undelivered, state)
     if state is None:
         if memory_limit is not None:
             raise InvalidArgument(
@@ -257,8 +297,31 @@ def _prepared(
         outcomes.clock,
         outcomes.bundle_size,
         budget,
+        remove=names,
+        drop_undelivered=drop_undelivered,
     )
     return durable, outcomes
+
+
+def _removed(
+    remove: str | Sequence[str], drop_undelivered: bool, state: PathLike | None
+) -> tuple[str, ...]:
+    """Return the names of what may be gone from a pipeline since the last run over its state."""
+    names = (remove,) if isinstance(remove, str) else tuple(remove)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"{describe('remove', name)} is not a name",
+                where="run(remove=)",
+                hint='Name sources, stages and outputs, as in remove=["old_counts"]',
+            )
+    if state is None and (names or drop_undelivered):
+        raise InvalidArgument(
+            "remove= and drop_undelivered= change what a state directory holds, and there is none",
+            where="run(remove=)",
+            hint='Leave them out, or name the state directory: run(state="state/", remove=...)',
+        )
+    return names
 
 
 def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
@@ -320,6 +383,7 @@ def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutp
             late_of=frozenset(number for number, home in enumerate(first) if home == at),
             tag=output._tag,
             view=output._view,
+            number=at,
         )
         for at, output in enumerate(outputs)
     ]

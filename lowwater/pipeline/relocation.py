@@ -50,12 +50,12 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
     if not there:
         raise InvalidArgument(f"there is nothing at {after!r}", hint="Move the files there first")
     with RocksStore(place) as store:
-        record = read_run(store, str(place)) or {"description": {"sources": {}}, "opened": []}
+        record = read_run(store, str(place)) or {"description": {"sources": {}}, "outputs": []}
         with decoding("the description of the pipeline"):
             sources = record["description"]["sources"].values()
             names = [name for source in sources for name in source["paths"]]
             moved = {name: _moved(name, before, after) for name in names}
-            outputs = [str(name) for name in record["opened"]]
+            outputs = [str(name) for _, _, _, places in record["outputs"] for name in places]
         moved |= {name: _moved_place(name, before, after) for name in outputs}
         changed = {name: to for name, to in moved.items() if name != to}
         if not changed:
@@ -82,7 +82,10 @@ def _relocate(record: dict[str, Any], old: str, new: str) -> None:
     """Change the paths in the record of a run."""
     for source in record["description"]["sources"].values():
         source["paths"] = [_moved(name, old, new) for name in source["paths"]]
-    record["opened"] = [_moved_place(name, old, new) for name in record["opened"]]
+    record["outputs"] = [
+        [number, name, text, [_moved_place(place, old, new) for place in places]]
+        for number, name, text, places in record["outputs"]
+    ]
     for source in (record["run"] or {"sources": {}})["sources"].values():
         position = source["position"]
         if position is None or "done" not in position:

@@ -103,6 +103,7 @@ class StateInfo:
         keys: How many keys have state.
         outbox: The deliveries that come again at the next start.
         sizes: What each table takes.
+        moved: The directories that the state was split or merged into: runs go on over these.
     """
 
     path: str
@@ -122,6 +123,7 @@ class StateInfo:
     keys: int
     outbox: tuple[Delivery, ...]
     sizes: tuple[Size, ...]
+    moved: tuple[str, ...] = ()
 
     def to_text(self) -> str:
         """Return it all in lines that a person can read."""
@@ -130,6 +132,7 @@ class StateInfo:
             ("openings", f"{self.sequencer:,}"),
             ("commits", f"{self.last_commit:,} in the store; the runs are at epoch {self.epoch:,}"),
             ("state id", self.state_id),
+            *([("moved to", ", ".join(self.moved))] if self.moved else []),
             (
                 "in use",
                 "yes: this is a snapshot, and later commits are not included"
@@ -198,6 +201,7 @@ def state_info(path: PathLike) -> StateInfo:
             keys=keys,
             outbox=tuple(read_outbox(store)),
             sizes=tuple(sizes),
+            moved=tuple(record.get("moved", ())),
         )
 
 
@@ -291,7 +295,8 @@ def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFol
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
     found = []
-    for name in record.get("opened", ()):
+    places = (name for output in record.get("outputs", ()) for name in output[3])
+    for name in dict.fromkeys(places):
         joined = compact_folder(Path(name), record["state_id"], compaction)
         if joined is not None:
             found.append(CompactedFolder(name, *joined))

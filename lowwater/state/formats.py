@@ -14,7 +14,7 @@ from lowwater.errors import StateError
 
 FORMATS: Mapping[str, int] = MappingProxyType(
     {
-        "the run record": 7,
+        "the run record": 8,
         "window state": 5,
         "process state": 2,
         "join state": 3,

@@ -50,6 +50,7 @@ class Campaign:
         same_files: Whether deliveries are cut alike in each run, so that files are the same.
         server: A database server that the pipeline writes to, and that is killed, too.
         bring: Copies into ``out`` what the pipeline wrote elsewhere, once a run has ended.
+        passing: What the names of stages begin with that may be gone at a restart.
 
     Every third folder keeps all windows in memory: its files must equal those of the uninterrupted
     run byte for byte. The others spill windows at every other start, which may move the boundaries
@@ -71,6 +72,7 @@ class Campaign:
     same_files: bool = True
     server: Server | None = None
     bring: Callable[[Path], object] = lambda folder: None
+    passing: str | None = None
     wanted: SinkContents = field(init=False)
     wanted_files: Files = field(init=False)
     kills: int = field(default=0, init=False)
@@ -136,7 +138,7 @@ class Campaign:
         for how in deaths:
             self.restarts += 1
             is_killed = self._is_killed(folder, how, cold=spills and len(died) % 2 == 0)
-            progress = _advanced(folder, progress)
+            progress = self._advanced(folder, progress)
             if not is_killed:
                 break
             died.append(how)
@@ -144,7 +146,7 @@ class Campaign:
         if not died:
             self._seconds = _seconds(folder)  # the machine has become faster
         assert not self._is_killed(folder, "none", cold=spills and len(died) % 2 == 0)
-        _advanced(folder, progress)
+        self._advanced(folder, progress)
         self.bring(folder)
         where = f"after {', '.join(died)} in {folder}"
         differs = list(differences(sink_contents(folder), self.wanted))
@@ -153,6 +155,17 @@ class Campaign:
             own, wanted = delivered_files(folder), self.wanted_files
             others = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
             assert not others, f"{where}: other files: {', '.join(others)}"
+
+    def _advanced(self, folder: Path, before: Progress) -> Progress:
+        """Return the progress in the state directory; none of it may have decreased."""
+        now = stored_progress(folder / "state")
+        for name, at in before.items():
+            to = now.get(name)
+            if to is None and self.passing is not None and name.startswith(self.passing):
+                continue
+            assert to is not None, f"{name} is gone from {folder}"
+            assert to >= at, f"{name} went back from {at} to {to} in {folder}"
+        return now
 
     def _folder(self, name: str) -> Path:
         folder = self.place / name
@@ -193,16 +206,6 @@ class Campaign:
 
 def _at_point(name: str, count: int) -> str:
     return f"point:{name}:{1 if name in ONCE else count}"
-
-
-def _advanced(folder: Path, before: Progress) -> Progress:
-    """Return the progress in the state directory; none of it may have decreased."""
-    now = stored_progress(folder / "state")
-    for name, at in before.items():
-        to = now.get(name)
-        assert to is not None, f"{name} is gone from {folder}"
-        assert to >= at, f"{name} went back from {at} to {to} in {folder}"
-    return now
 
 
 def _seconds(folder: Path) -> float:

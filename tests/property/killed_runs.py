@@ -73,19 +73,41 @@ def run_killed(case: Drawn, kills: Sequence[int], commit_every: Any) -> list[Las
     contents = MemoryContents()
     sinks = [LastingSink() for _ in case.ends]
     for steps in (*kills, None):
-        fuse = Fuse(steps)
-        for sink in sinks:
-            sink.fuse = fuse
-        ends = [end.write_to(sink) for end, sink in zip(case.ends, sinks, strict=True)]
-        try:
-            with _over(contents, fuse):
-                lw.run(
-                    *ends, state="state", commit_every=commit_every, clock=case.clock,
-                    on_error="raise", progress=fuse, **case.options,
-                )  # fmt: skip
-        except Killed:
-            continue
+        attempt(contents, case, sinks, steps, commit_every)
     return sinks
+
+
+def attempt(
+    contents: MemoryContents,
+    case: Drawn,
+    sinks: Sequence[LastingSink],
+    steps: int | None,
+    commit_every: Any,
+    **more: Any,
+) -> bool:
+    """Run over a store, with a sink for each end; return whether the run got to its end.
+
+    Args:
+        contents: What is in the store.
+        case: What to run.
+        sinks: Where its ends write.
+        steps: After how many steps it dies; ``None``: it does not.
+        commit_every: When it commits.
+        **more: Further options of the run.
+    """
+    fuse = Fuse(steps)
+    for sink in sinks:
+        sink.fuse = fuse
+    ends = [end.write_to(sink) for end, sink in zip(case.ends, sinks, strict=True)]
+    try:
+        with _over(contents, fuse):
+            lw.run(
+                *ends, state="state", commit_every=commit_every, clock=case.clock,
+                on_error="raise", progress=fuse, **case.options, **more,
+            )  # fmt: skip
+    except Killed:
+        return False
+    return True
 
 
 @contextmanager

@@ -12,10 +12,11 @@ import lowwater as lw
 from lowwater.engine.graph.graph import Read, Stage, Windowed
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import Outcomes
 from lowwater.time import START_OF_TIME
 from tests.examples import examples
-from tests.property.graphs import PARTS, Drawn, drawn, seconds
+from tests.property.graphs import BASE, PARTS, SECOND, Batches, Drawn, drawn, seconds
 from tests.property.killed_runs import run_killed
 from tests.property.oldest_work import Rings, Watched, beside
 
@@ -177,3 +178,27 @@ def test_a_kill_between_any_two_steps_changes_nothing(
     for one, other in zip(whole, killed, strict=True):
         assert other.rows == one.rows
         assert other.late == one.late
+
+
+def test_keys_that_were_null_and_are_numbers_again_are_restored() -> None:
+    """Nulls had made objects of a part of the keys; after a restart it holds numbers alone."""
+    rows = [
+        [(3, 2, 3), (3, 0, 6), (0, 1, 9), (9, 1, 7)],
+        [(14, 0, 4)],
+        [(10, 2, 4), (14, 1, 8), (16, 0, 1)],
+        [(17, 1, 7), (9, 2, 4), (25, 1, 0)],
+        [(30, 0, 7), (28, 1, 9), (36, 1, 8), (29, 2, 6)],
+    ]
+    source = Batches(
+        [[(BASE + t * SECOND, key, v, 1, "p", BASE) for t, key, v in some] for some in rows]
+    )
+    read = lw.from_source(source, time="at", watermark=lw.Ascending()).select("key", "v")
+    left = read.filter(lw.col("v") % 7 != 3).table(key="v", ttl="9s")
+    joined = left.join(read.table(key="key"), on="key", how="left")
+    groups = joined.group_by("key", "v_right").aggregate(total=lw.sum("v"))
+    (flow,) = groups.changes()._flows
+    assert isinstance(flow.origin, Stage)
+    case = Drawn((Processed(flow.origin),), lw.ManualClock(BASE), {"bundle_size": 2})
+    (whole,) = run_killed(case, [], "bundle")
+    (killed,) = run_killed(case, [8, 12, 12], "bundle")
+    assert killed.rows == whole.rows

@@ -245,7 +245,8 @@ class Metrics:
         self.superseded = known.get("superseded", 0)
         self.bundles = known["bundles"]
         for name, stage in self.stages.items():
-            stage.resume(known["stages"][name])
+            if name in known["stages"]:  # else it is new
+                stage.resume(known["stages"][name])
 
     def sum_up(self, ends: Iterable[str]) -> None:
         """Sum the counts of the stages; panes count only where they leave the pipeline.

@@ -1,4 +1,4 @@
-"""What a state directory knows of its pipeline, and whether another pipeline can resume it."""
+"""What a state directory knows of its pipeline, and how another pipeline differs from it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,12 @@ from lowwater.engine.local.described import described, without_addresses
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.stateless import Step
 from lowwater.errors import StateError
-from lowwater.state.formats import decoding
 from lowwater.state.key_layout import stage_prefix
 from lowwater.time import format_duration
 from lowwater.windows import CustomWindows
 
 # How a source is waited for, where a run without a state begins and where it ends may change.
 _FREE = frozenset({"end", "follow", "start", "wait"})
-_MOVED = "; if files were moved: python -m lowwater state relocate {} OLD NEW"
 
 
 def describe_graph(
@@ -57,7 +55,7 @@ def describe_graph(
         bundle_size: How many elements a bundle has at most.
         views: How each output becomes the changes of a table; ``None`` for one that does not.
     """
-    leaving = [_output(graph, graph.stages[stage], tag) for stage, tag in outputs]
+    leaving = [output_name(graph, graph.stages[stage], tag) for stage, tag in outputs]
     for at, view in enumerate(views):
         if view is not None:  # what the table outside holds depends on it
             leaving[at] = " → ".join([leaving[at], *map(_step, view.steps), f"table {view.key!r}"])
@@ -85,7 +83,7 @@ def describe_stages(graph: Graph) -> dict[str, Any]:
 
 
 def stored_stages(graph: Graph) -> dict[str, Any]:
-    """Return what is stored of each stage: its kind, and the names of its keys.
+    """Return what is stored of each stage: its kind, the names of its keys, and its inputs.
 
     Raises:
         StateError: Two stages cannot be told apart in the store.
@@ -103,6 +101,9 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
             "kind": _kind(stage.work),
             "keys": list(stage.key_names),
             "deduplicated": stage.deduplication is not None,
+            "origins": [graph.name_of(flow.origin) for flow in stage.inputs],
+            "left": getattr(stage.work, "left", len(stage.inputs)),
+            "signed": stage.signed,
         }
     return found
 
@@ -215,40 +216,13 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
 
 
 def _describe_flow(graph: Graph, flow: Flow) -> str:
-    return " → ".join([_output(graph, flow.origin, flow.output), *map(_step, flow.steps)])
+    return " → ".join([output_name(graph, flow.origin, flow.output), *map(_step, flow.steps)])
 
 
-def _output(graph: Graph, origin: Origin, output: str) -> str:
+def output_name(graph: Graph, origin: Origin, output: str) -> str:
+    """Return the name of an output of a source or stage, as errors and ``remove=`` have it."""
     name = graph.name_of(origin)
     return name if output == MAIN else f"{name}[{output!r}]"
-
-
-def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: str) -> None:
-    """Raise unless a pipeline can take up a state that another one has left.
-
-    A longer lateness, further paths to read, another watermark estimator and other sinks can; what
-    changes what the state means cannot.
-
-    Raises:
-        StateError: It cannot; the message names what differs.
-    """
-    differs: list[str] = []
-    with decoding("the description of the pipeline"):
-        differs += differences(stored, now)
-        before, after = stored["outputs"], now["outputs"]
-        if before != after[: len(before)] and not differs:
-            was, is_ = ", ".join(before), ", ".join(after)
-            differs.append(f"its outputs were {was} and are {is_}: new ones come last")
-        for name in ("clock", "bundle_size"):
-            if stored[name] != now[name]:
-                differs.append(f"{name} was {stored[name]!r} and is {now[name]!r}")
-    if differs:
-        raise StateError(
-            f"the state belongs to another pipeline: {'; '.join(differs)}",
-            where=path,
-            hint="Run the pipeline as it was, use another state directory, or reset this one"
-            + _MOVED.format(path) * any("no longer reads" in one for one in differs),
-        )
 
 
 def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -271,10 +245,11 @@ def _differences(what: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -
         yield f"its {what}s came in the order {was} and come in the order {is_}"
     for name in both:
         prefix = f"{name}: " if len(now) > 1 else ""
-        yield from _changes(prefix, stored[name], now[name])
+        yield from changes(prefix, stored[name], now[name])
 
 
-def _changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how two descriptions of a source or a stage differ, each with a prefix."""
     for part in sorted({*stored, *now}):
         before, after = stored.get(part), now.get(part)
         name = prefix + part

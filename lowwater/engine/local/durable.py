@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, final
 
@@ -19,32 +19,33 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position, is_replayable
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
-from lowwater.engine.local.compatibility import (
-    check_compatible,
-    describe_graph,
-    stored_stages,
-)
+from lowwater.engine.local.compatibility import describe_graph, stored_stages
 from lowwater.engine.local.delivery import Delivery, Writer
+from lowwater.engine.local.graph_change import GraphChange, find_change
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import encode_delivery
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.pieces import Opened, Pieces, RunOutput, opened, place_names
+from lowwater.engine.local.pieces import Opened, Pieces, RunOutput, opened
 from lowwater.engine.local.run_record import (
     FORMAT,
     OUTBOX,
+    StoredOutput,
     StoredRun,
+    moved,
     outbox_key,
     read_outbox,
     read_run,
+    stored_outputs,
 )
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.key_hash import KEY_GROUPS
-from lowwater.errors import InvalidArgument, StateError
+from lowwater.errors import InvalidArgument, PipelineWarning, StateError, warn
 from lowwater.state.formats import FORMATS, decoding
-from lowwater.state.key_layout import prefix_range
+from lowwater.state.key_layout import prefix_range, stage_range
 from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
 
 _LOG = logging.getLogger("lowwater.engine")
 _SLOW_COMMIT_S = 1.0
@@ -72,6 +73,8 @@ class DurableRun:
         clock: The run's.
         bundle_size: The run's; it must stay what it was.
         memory: How the memory of the run is shared out.
+        remove: The names of parts of the pipeline that may be gone since the last run.
+        drop_undelivered: Whether deliveries to outputs that are gone may be dropped.
     """
 
     def __init__(
@@ -83,6 +86,9 @@ class DurableRun:
         clock: ClockLike,
         bundle_size: int,
         memory: MemoryBudget,
+        *,
+        remove: Collection[str] = (),
+        drop_undelivered: bool = False,
     ) -> None:
         for read in run.graph.reads:
             if not is_replayable(read.source):
@@ -96,6 +102,8 @@ class DurableRun:
         self._run = run
         self._path = path
         self._outputs = outputs
+        self._remove = remove
+        self._drop_undelivered = drop_undelivered
         self._every = every
         leaving = [(output.stage, output.tag) for output in outputs]
         views = [output.view for output in outputs]
@@ -104,7 +112,10 @@ class DurableRun:
         self._epoch = 0
         self._state_id = ""
         self._stored = StoredRun(None)
-        self._opened: list[str] = []  # the places of sinks that took part in the last commit
+        self._change: GraphChange | None = None
+        self._known_outputs: Sequence[StoredOutput] = ()
+        self._outputs_given = 0
+        self._delivered: frozenset[str] = frozenset()  # the places of sinks at the last commit
         # A copy of the directory gets other ids from here on: sinks tell the two apart by them.
         self._opening = uuid.uuid4().hex
         self._openings: list[str] = []  # those that sinks may name: all since the last commit
@@ -133,17 +144,10 @@ class DurableRun:
             with opened(
                 self._outputs,
                 writer,
-                delivered=self._opened,
+                delivered=self._delivered,
                 announce=lambda: self._announce(store, stored),
             ) as sinks:
                 self._openings = [self._opening]
-                # From the first commit on, sinks must have their output: they open before it.
-                self._opened = [
-                    name
-                    for output in self._outputs
-                    for sink in output.sinks
-                    for name in place_names(sink)
-                ]
                 self._tell_sources()  # the last run may have been killed before it did
                 pending = list(read_outbox(store))
                 if pending:
@@ -153,6 +157,9 @@ class DurableRun:
                         len(pending), self._epoch,
                     )  # fmt: skip
                 yield from self._deliver(pending)
+                if self._change is not None:
+                    # Before anything is read: until here the state is that of the former graph.
+                    yield from self._commit(store, [])
                 yield from self._go_on(store, outcomes, sinks)
                 sinks.complete = not self._run.is_stopped
 
@@ -160,19 +167,38 @@ class DurableRun:
         """Resume from the record of an earlier run, and return it."""
         record = read_run(store, self._path)
         self._stored = StoredRun(record)
+        if record is not None and record["moved"]:
+            raise moved(record, self._path)
+        change = find_change(
+            self._run.graph,
+            self._description,
+            self._outputs,
+            record,
+            remove=self._remove,
+            path=self._path,
+        )
+        self._change = change if change.is_any else None
+        self._known_outputs, self._outputs_given = change.outputs, change.outputs_given
+        self._outputs = [
+            replace(output, number=known.number)
+            for output, known in zip(self._outputs, change.outputs, strict=True)
+        ]
         if record is None:
             self._state_id = uuid.uuid4().hex
             self._run.resume(store, None)
             _LOG.info("%s is a new state, %s", self._path, self._state_id)
             return None
-        check_compatible(record["description"], self._description, self._path)
+        if self._change is not None:
+            self._refuse_undelivered(store, self._change)
         self._state_id = record["state_id"]
         self._epoch = record["epoch"]
-        self._opened = record["opened"]
+        self._delivered = frozenset(
+            name for output in stored_outputs(record) for name in output.places
+        )
         self._openings = record["openings"]
         began = time.perf_counter()
         with decoding("the record of the run"):
-            self._run.resume(store, record["run"])
+            self._run.resume(store, record["run"], change.inputs)
         _LOG.info(
             "%s resumes after epoch %d: %d rows of state restored in %.3f s",
             self._path, self._epoch, self._run.state_rows, time.perf_counter() - began,
@@ -180,7 +206,61 @@ class DurableRun:
         for reader in self._run.readers:
             if reader.ended:
                 self._refuse_more(reader)
+        if self._change is not None:
+            self._take_up_change(self._change)
         return record
+
+    def _refuse_undelivered(self, store: StateStore, change: GraphChange) -> None:
+        """Raise if outputs that are gone may lack deliveries, unless these may be dropped."""
+        names = {output.number: output.name for output in change.lost_outputs}
+        rows = dict.fromkeys(names.values(), 0)
+        for delivery in read_outbox(store) if names else ():
+            if delivery.output in names:
+                tables = [delivery.panes, delivery.late, delivery.errors]
+                rows[names[delivery.output]] += sum(
+                    each.num_rows for each in tables if each is not None
+                )
+        for name, count in rows.items() if not self._drop_undelivered else ():
+            if count:
+                raise StateError(
+                    f"the output of {name!r} is gone, and its last {count:,} rows may not have "
+                    "been delivered",
+                    where=self._path,
+                    hint="Run the pipeline as it was until it ends or is stopped, which delivers "
+                    "them; or drop them: drop_undelivered=True",
+                )
+
+    def _take_up_change(self, change: GraphChange) -> None:
+        """Check that what is new can get anything, and say what it means.
+
+        Raises:
+            StateError: It would get nothing, because the input has ended.
+        """
+        new = (*change.gained, *change.gaining)
+        if self._run.ended and new:
+            raise StateError(
+                f"the run over this state is complete: {', '.join(map(repr, new))} would get "
+                "nothing",
+                where=self._path,
+                hint="Run what is new with a state directory of its own",
+            )
+        for name in change.gaining:
+            at = self._run.watermark_of(name)
+            if at == END_OF_TIME:
+                raise StateError(
+                    f"the stage {name!r} has seen the end of its input, and cannot get another one",
+                    where=self._path,
+                    hint="Run it over the new input with a state directory of its own",
+                )
+            if at > START_OF_TIME:
+                warn(
+                    PipelineWarning,
+                    f"a new input begins at its start, and the watermark of the stage stays at "
+                    f"{format_instant(at)}: earlier records are late",
+                    where=name,
+                    hint="Give the new input a stage of its own if all of it should count",
+                )
+        _LOG.info("%s: the pipeline %s", self._path, change.to_text())
 
     def _announce(self, store: StateStore, record: Mapping[str, Any] | None) -> None:
         """Store the id of this opening before a sink may name it, and nothing else.
@@ -223,11 +303,14 @@ class DurableRun:
             "layout": FORMATS[FORMAT],
             "state_id": self._state_id,
             "epoch": self._epoch,
-            "opened": self._opened,
+            # From the first commit on, sinks must have their output: they open before it.
+            "outputs": [output.remember() for output in self._known_outputs] if self._epoch else [],
+            "outputs_given": self._outputs_given if self._epoch else 0,
             "openings": self._openings,
             "description": self._description,
             "stages": stored_stages(self._run.graph),
             "key_groups": KEY_GROUPS,
+            "moved": [],
             "run": run,
         }
 
@@ -261,6 +344,9 @@ class DurableRun:
         self._epoch += 1
         batch = Batch()
         batch.delete_range(*prefix_range(OUTBOX))  # delivered by now
+        if self._change is not None:
+            for name in self._change.lost:
+                batch.delete_range(*stage_range(name))
         batch.put(
             [outbox_key(delivery) for delivery in deliveries],
             [encode_delivery(delivery) for delivery in deliveries],
@@ -269,6 +355,7 @@ class DurableRun:
         on_point("before the write")
         store.commit(batch)
         on_point("after the write")
+        self._change = None
         self._tell_sources()
         seconds = time.perf_counter() - began
         slow = seconds >= _SLOW_COMMIT_S
@@ -285,10 +372,10 @@ class DurableRun:
             reader.committed()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Iterator[Delivery]:
+        sinks = {output.number: output.sinks for output in self._outputs}
         for delivery in deliveries:
-            if delivery.output < len(self._outputs):
-                for sink in self._outputs[delivery.output].sinks:
-                    on_point("before publishing")
-                    sink.deliver(delivery)
-                    on_point("between sinks")
+            for sink in sinks.get(delivery.output, ()):
+                on_point("before publishing")
+                sink.deliver(delivery)
+                on_point("between sinks")
             yield delivery

@@ -46,6 +46,7 @@ class RunOutput:
         late_of: Numbers of the stages whose late elements it gets.
         tag: Which output of the stage is meant, if it is a process.
         view: How the stage's output becomes the changes of a table; ``None`` if it does not.
+        number: Its number in the names of deliveries.
     """
 
     stage: int
@@ -55,6 +56,12 @@ class RunOutput:
     late_of: frozenset[int]
     tag: str = MAIN
     view: View | None = None
+    number: int = 0
+
+    @property
+    def places(self) -> list[str]:
+        """The names of the places of its sinks."""
+        return [name for sink in self.sinks for name in place_names(sink)]
 
 
 @final
@@ -112,11 +119,11 @@ def opened(
     """
     found = Opened(sink for output in outputs for sink in output.sinks)
     writers: list[tuple[Sink, Writer]] = []
-    for number, output in enumerate(outputs):
+    for output in outputs:
         for sink in output.sinks:
             names = place_names(sink)
             before = bool(names) and all(name in delivered for name in names)
-            writers.append((sink, replace(writer, output=number, delivered=before)))
+            writers.append((sink, replace(writer, output=output.number, delivered=before)))
     for sink, one in writers:
         if isinstance(sink, Looks):
             sink.look(one)
@@ -164,7 +171,7 @@ class Pieces:
                 where="run",
                 hint=f"Use at most {OUTPUTS}: run the rest as a pipeline of its own",
             )
-        self._pending = [_Pending(number, output) for number, output in enumerate(outputs)]
+        self._pending = [_Pending(output, is_first=not at) for at, output in enumerate(outputs)]
 
     @property
     def is_cut(self) -> bool:
@@ -193,10 +200,10 @@ class Pieces:
 class _Pending:
     """What waits to be delivered to an output."""
 
-    def __init__(self, number: int, output: RunOutput) -> None:
+    def __init__(self, output: RunOutput, *, is_first: bool) -> None:
         self.epoch = 0
         self.piece = 0
-        self._number = number
+        self._is_first = is_first
         self._output = output
         self._panes: list[PaneBatch] = []
         self._emitted: list[Emitted] = []
@@ -219,7 +226,7 @@ class _Pending:
                 self._emitted.append(outcome.emitted[output.tag])
         if outcome.late is not None and outcome.stage in output.late_of:
             self._late.append(outcome.late.compact())
-        if outcome.errors and not self._number:
+        if outcome.errors and self._is_first:
             self._errors.extend(outcome.errors)
 
     def cut(self) -> Iterator[Delivery]:
@@ -238,7 +245,7 @@ class _Pending:
             shown, dropped, failed = (_part(table, at, count) for table in tables)
             yield Delivery(
                 self.epoch,
-                self._number,
+                self._output.number,
                 self.piece,
                 panes.slice(0, 0) if shown is None else shown,
                 dropped,

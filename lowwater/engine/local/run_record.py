@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -17,6 +18,7 @@ from lowwater.engine.graph.sources import GrowingMap
 from lowwater.engine.local.delivery import EPOCHS, Delivery
 from lowwater.engine.local.outbox import decode_delivery
 from lowwater.engine.records.key_hash import KEY_GROUPS
+from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import check_format, damaged, decoding
 from lowwater.state.key_layout import StoredPlace, decode_int64, encode_int64, prefix_range
@@ -32,7 +34,9 @@ _WHAT = "the record of the run"
 _FIELDS: dict[str, tuple[type, ...]] = {
     "state_id": (str,),
     "epoch": (int,),
-    "opened": (list,),
+    "outputs": (list,),
+    "outputs_given": (int,),
+    "moved": (list,),
     "openings": (list,),
     "description": (dict,),
     "stages": (dict,),
@@ -89,7 +93,7 @@ class StoredRun:
 
     def __init__(self, record: Mapping[str, Any] | None) -> None:
         # The number that rows are stored under, and what is stored, by source and part. A number
-        # is kept for good: a source that has nothing yet may come before others later.
+        # is kept as long as its source: one that has nothing yet may come before others later.
         self._stored: dict[tuple[str, str], tuple[int, GrowingMap]] = {}
         if record is not None:
             numbers = {(source, part): number for source, part, number, _ in record["grown"]}
@@ -98,10 +102,15 @@ class StoredRun:
     def write(self, batch: Batch, record: Mapping[str, Any]) -> None:
         """Add the changes to a batch, which must be committed."""
         grown: list[list[Any]] = []
-        for name, entries in _growing(record):
-            number, stored = self._stored.get(name, (len(self._stored), GrowingMap()))
+        growing = dict(_growing(record))
+        for name in [name for name in self._stored if name not in growing]:
+            batch.delete_range(*prefix_range(_grown_prefix(self._stored.pop(name)[0])))
+        free = 1 + max((number for number, _ in self._stored.values()), default=-1)
+        for name, entries in growing.items():
+            number, stored = self._stored.get(name, (free, GrowingMap()))
+            free = max(free, number + 1)
             grown.append([*name, number, len(entries)])
-            prefix = GROWN + encode_int64(np.array([number], dtype=np.int64)).tobytes()
+            prefix = _grown_prefix(number)
             start = len(stored)
             if not entries.continues(stored):
                 batch.delete_range(*prefix_range(prefix))
@@ -111,6 +120,52 @@ class StoredRun:
                 batch.put([prefix + place], [encode(new)])
             self._stored[name] = number, entries
         batch.put([RUN], [encode({**_without_grown(record), "grown": grown})])
+
+
+def _grown_prefix(number: int) -> bytes:
+    return GROWN + encode_int64(np.array([number], dtype=np.int64)).tobytes()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """An output of a run, as its state directory knows it.
+
+    Args:
+        number: Its number in the names of deliveries; it is never given to another output.
+        name: The name of its stage, and which output of the stage it is.
+        text: The same, and how the stage's output becomes a table.
+        places: The places of its sinks, as of the last commit.
+    """
+
+    number: int
+    name: str
+    text: str
+    places: tuple[str, ...]
+
+    def remember(self) -> list[Any]:
+        """Return it as plain values."""
+        return [self.number, self.name, self.text, list(self.places)]
+
+
+def stored_outputs(record: Mapping[str, Any]) -> list[StoredOutput]:
+    """Return the outputs of a run, from its record."""
+    with decoding(_WHAT):
+        return [
+            StoredOutput(number, name, text, tuple(places))
+            for number, name, text, places in record["outputs"]
+        ]
+
+
+def moved(record: Mapping[str, Any], path: str) -> StateError:
+    """Return the error for a state directory whose state was moved to others."""
+    places = ", ".join(map(repr, record["moved"]))
+    return StateError(
+        f"what was stored here was split or merged into {places}",
+        where=path,
+        hint="Run the pipelines over these directories; if one of them is not there, the command "
+        "was interrupted: give the same `python -m lowwater state` command again",
+    )
 
 
 def rewrite_run(batch: Batch, record: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
-from lowwater.engine.local.source_reader import SourceCut, SourceReader
+from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
 from lowwater.engine.local.source_verdict import RunVerdict
 from lowwater.engine.local.source_watermark import followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
@@ -52,6 +52,7 @@ _LOG = logging.getLogger("lowwater.engine")
 
 StageRun: TypeAlias = WindowRun | EmittingRun
 Observer: TypeAlias = Callable[[Metrics], None]
+_NOTHING: Input = ("", -1)
 
 
 @final
@@ -130,9 +131,13 @@ class LocalRun:
                 clock=clock,
                 on_error=on_error,
                 durable=durable,
+                stages=[graph.name_of(stage) for stage in graph.stages],
             )
             for read in graph.reads
         ]
+        # Of sources with the same watermark, the first here is read next: after a change of the
+        # graph, those that were there before come as they did.
+        self._in_turn = list(self.readers)
         self._unit_checks = {
             reader: UnitCheck(reader.read.time, graph.name_of(reader.read), reader.read.times.unit)
             for reader in self.readers
@@ -224,39 +229,72 @@ class LocalRun:
             run.save(batch)
         return {
             "sources": {
-                self.graph.name_of(reader.read): reader.remember() for reader in self.readers
+                self.graph.name_of(reader.read): reader.remember() for reader in self._in_turn
             },
             "between": {
-                self.graph.name_of(stage): [entry.admission.remember() for entry in entries]
+                self.graph.name_of(stage): [
+                    [*self._input_of(entry), entry.admission.remember()] for entry in entries
+                ]
                 for stage, entries in zip(self.graph.stages, self._between, strict=True)
             },
             "metrics": self.metrics.remember(),
             "ended": self.ended,
         }
 
-    def resume(self, store: StateStore, known: Mapping[str, Any] | None) -> None:
+    def resume(
+        self,
+        store: StateStore,
+        known: Mapping[str, Any] | None,
+        inputs: Mapping[Input, Input] | None = None,
+    ) -> None:
         """Resume from an earlier run, if there was one; call it before a durable run starts.
+
+        Sources, stages and inputs of stages that the earlier run did not have begin afresh.
 
         Args:
             store: The store to read from, now and until the run ends.
             known: What the earlier run's :meth:`save` returned; ``None`` for a new run.
+            inputs: The inputs of stages that are still there, by what they were; ``None``: all.
         """
+        if inputs is None:
+            graph = self.graph
+            every = [
+                (graph.name_of(stage), nth)
+                for stage in graph.stages
+                for nth in range(len(stage.inputs))
+            ]
+            inputs = dict(zip(every, every, strict=True))
         for run in self._stages:
             run.resume(store, fresh=known is None)
         if known is None:
             return
+        sources = known["sources"]
         for reader in self.readers:
-            reader.resume(known["sources"][self.graph.name_of(reader.read)])
-        for stage, entries in zip(self.graph.stages, self._between, strict=True):
-            stored = known["between"][self.graph.name_of(stage)]
-            for entry, learned in zip(entries, stored, strict=True):
-                entry.admission.resume(learned)
+            name = self.graph.name_of(reader.read)
+            if name in sources:
+                reader.resume(sources[name], inputs)
+        places = {name: at for at, name in enumerate(sources)}
+        self._in_turn.sort(key=lambda one: places.get(self.graph.name_of(one.read), len(places)))
+        entries = {self._input_of(entry): entry for some in self._between for entry in some}
+        for stored in known["between"].values():
+            for stage, nth, learned in stored:
+                entry = entries.get(inputs.get((stage, nth), _NOTHING))
+                if entry is not None:
+                    entry.admission.resume(learned)
         self._verdict.resume()
         self._orders.resume()
         self.metrics.resume(known["metrics"])
         self.ended = known["ended"]
         self._log_late = _next_power(self.metrics.late.total())
         self._log_dead_letters = _next_power(self.metrics.errors.total())
+
+    def _input_of(self, entry: StageAdmission) -> Input:
+        return self.graph.name_of(self.graph.stages[entry.stage]), entry.nth
+
+    def watermark_of(self, stage: str) -> int:
+        """Return the input watermark of a stage, by its name."""
+        (run,) = (run for run in self._stages if self.graph.name_of(run.stage) == stage)
+        return run.operator.watermark
 
     @property
     def state_rows(self) -> int:
@@ -396,7 +434,7 @@ class LocalRun:
 
     def _next_reader(self) -> SourceReader | None:
         """Return the source to read next: the one furthest behind among those due for a poll."""
-        left = [reader for reader in self.readers if not reader.ended]
+        left = [reader for reader in self._in_turn if not reader.ended]
         if len(left) < 2:
             return left[0] if left else None
         if (begun := next((reader for reader in left if reader.bundles_done), None)) is not None:
@@ -418,11 +456,11 @@ class LocalRun:
             reader.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
             self._notify_observer()
-        resumed = reader.bundles_done
+        resumed, was_counted = reader.bundles_done, reader.was_counted
         reader.begin(records, fresh=not resumed)
         reader.count(records)
         is_judged_before = bool(resumed)  # a bundle of this batch was processed
-        if not resumed:
+        if not resumed and not was_counted:
             self.metrics.events += records.length + len(unread)
             if unread:
                 yield self._dead_letters(unread)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,9 @@ from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
 from lowwater.watermark import columns_read
 
+Input: TypeAlias = tuple[str, int]
+"""An input of a stage: the name of the stage, and which of its inputs it is."""
+
 ROW = HIDDEN + "row"
 """Row of a record in its source batch; needed only where several stages read one source."""
 
@@ -63,6 +66,30 @@ class SourceCut:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """How batches become cuts, which depends on all that reads them.
+
+    Args:
+        entries: The inputs of stages that get a share of each cut.
+        shared: The steps that come before the cuts.
+        own: Validates batches before they are cut; ``None``: that is up to the only entry.
+    """
+
+    entries: tuple[StageAdmission, ...]
+    shared: tuple[Step, ...]
+    own: Admission | None
+
+    @classmethod
+    def of(cls, read: Read, entries: tuple[StageAdmission, ...], on_error: OnError) -> _Cutting:
+        """Return how batches of a source are cut for some inputs of stages."""
+        looks = read.watermark is not None and bool(columns_read(read.watermark))
+        shared = _shared_steps(entries, looks=looks)
+        is_own = len(entries) > 1 or _may_change(entries[0], len(shared), read.time)
+        return cls(entries, shared, _own_admission(read, on_error) if is_own else None)
+
+
+@final
 class SourceReader:
     """Reads one source of a run and estimates its watermark.
 
@@ -80,6 +107,10 @@ class SourceReader:
         clock: The clock for processing time.
         on_error: How invalid records are handled.
         durable: Whether the run can be stopped and resumed; the source must then be replayable.
+        stages: The names of the stages, by their number; a durable run needs them.
+
+    ``was_counted`` says that the next batch was counted by an earlier run, whose stages that read
+    it are all gone.
     """
 
     def __init__(
@@ -92,20 +123,16 @@ class SourceReader:
         clock: ClockLike,
         on_error: OnError,
         durable: bool,
+        stages: Sequence[str] = (),
     ) -> None:
         self.read = read
-        self._entries = tuple(entries)
         self.keys = keys
         self._size = bundle_size
         self._durable = durable
-        self._own: Admission | None = None
-        looks = read.watermark is not None and bool(columns_read(read.watermark))
-        self._shared = _shared_steps(self._entries, looks=looks)
-        if len(self._entries) > 1 or _may_change(self._entries[0], len(self._shared), read.time):
-            self._own = Admission(
-                time=read.time, keys=(), needs={}, on_error=on_error, times=read.times,
-                max_ahead_us=read.max_ahead_us,
-            )  # fmt: skip
+        self._stages = stages
+        self._on_error: OnError = on_error
+        self._usual = self._cutting = _Cutting.of(read, tuple(entries), on_error)
+        self.was_counted = False
         self._clock = clock
         self._cutter = Cutter(clock, bundle_size, read.times)
         self.mark = SourceWatermark(read)
@@ -175,8 +202,9 @@ class SourceReader:
         The first of the former counts all records, and as dead letters those that the source could
         not parse.
         """
-        shared = [self.tally] if self._own is None else [self.tally, self._own.tally]
-        return shared, [(entry.stage, entry.admission.tally) for entry in self._entries]
+        own, entries = self._usual.own, self._usual.entries
+        shared = [self.tally] if own is None else [self.tally, own.tally]
+        return shared, [(entry.stage, entry.admission.tally) for entry in entries]
 
     def count(self, records: Records) -> None:
         """Count a batch and what the source could not parse of it, before it is validated."""
@@ -193,7 +221,10 @@ class SourceReader:
                 was one of several bundles.
         """
         if fresh:
-            self._learned = self._learn() if self._durable else {}
+            self.was_counted = self.was_counted and not len(records) + len(records.unreadable)
+            if self._cutting is not self._usual:
+                self._cut_as_usual()
+            self._learned = self._learn()
             self._rows = records.length
         elif self._rows not in (None, records.length) and not self._is_one_bundle(self._rows):
             raise DataError(
@@ -210,19 +241,20 @@ class SourceReader:
         Args:
             records: The batch, not empty.
         """
-        if self._own is None:
-            yield from self._cuts_for_one_stage(self._entries[0], records)
+        entries, shared, own = self._cutting.entries, self._cutting.shared, self._cutting.own
+        if own is None:
+            yield from self._cuts_for_one_stage(entries[0], records)
             return
         arrived = self._arrivals(records)
-        before, rejected = apply_steps(self._shared, records)
-        if len(self._entries) == 1 and self.read.time not in set(before.columns):
+        before, rejected = apply_steps(shared, records)
+        if len(entries) == 1 and self.read.time not in set(before.columns):
             # The steps make it; or they have rejected all records.
-            yield from self._cuts_for_one_stage(self._entries[0], records)
+            yield from self._cuts_for_one_stage(entries[0], records)
             return
         if rejected:
-            yield self._own.reject(rejected)
-        if before.length or not self._shared:
-            yield from self._cuts_for_several_stages(self._own, before, arrived)
+            yield own.reject(rejected)
+        if before.length or not shared:
+            yield from self._cuts_for_several_stages(own, before, arrived)
 
     def observe(self, cut: SourceCut, clock: int) -> None:
         """Pass a cut to the watermark estimator."""
@@ -242,28 +274,93 @@ class SourceReader:
             "position": self.position,
             "bundles": self.bundles_done,
             "rows": self._rows if self.bundles_done else None,
+            "counted": self.was_counted,
             "learned": self._learned if self.bundles_done else self._learn(),
             **self.mark.remember(),
         }
 
-    def resume(self, known: Mapping[str, Any]) -> None:
-        """Resume from the state that an earlier run stored."""
+    def resume(self, known: Mapping[str, Any], inputs: Mapping[Input, Input]) -> None:
+        """Resume from the state that an earlier run stored.
+
+        A batch that the earlier run had begun is cut as it had been, for the stages that read it
+        then: the bundles that were done are a number of such cuts. What has come to read the source
+        since then gets the batches after it. If none of those stages is left, that batch is begun
+        again.
+
+        Args:
+            known: What :meth:`remember` returned.
+            inputs: The inputs of stages that are still there, by what they were.
+        """
         self.position = known["position"]
         self.bundles_done = known["bundles"]
         rows = known.get("rows")  # earlier versions did not store it
         self._rows = rows if isinstance(rows, int) else None
-        self._learned = known["learned"]
+        ingest = known["learned"]["ingest"]
+        kept = [
+            [*inputs[stage, nth], learned]
+            for stage, nth, learned in ingest["entries"]
+            if (stage, nth) in inputs
+        ]
+        self.was_counted = known["counted"]
+        if not kept and self.bundles_done:
+            self.bundles_done = 0
+            self.was_counted = True
+        self._learned = {**known["learned"], "ingest": {**ingest, "entries": kept}}
         self.tally.resume(self._learned.get("tally"))
-        for admission, learned in zip(self._admissions(), self._learned["ingest"], strict=True):
-            admission.resume(learned)
+        entries = {self._input_of(entry): entry for entry in self._usual.entries}
+        resumed = [(entries[stage, nth], learned) for stage, nth, learned in kept]
+        for entry, learned in resumed:
+            entry.admission.resume(learned)
+        if self._usual.own is not None and ingest["own"] is not None:
+            self._usual.own.resume(ingest["own"])
+        if self.bundles_done:
+            self._cutting = self._former([entry for entry, _ in resumed], ingest)
         self._cutter.tick = self._learned["tick"]
         self._arrived_at = self._learned["came"]
         self.mark.resume(known, was_away=isinstance(self._clock, WallClock))
 
+    def _former(self, entries: Sequence[StageAdmission], ingest: Mapping[str, Any]) -> _Cutting:
+        """Return how an earlier run has cut a batch, for the inputs of it that are left."""
+        usual, shared = self._usual, entries[0].steps[: ingest["shared"]]
+        is_own = ingest["own"] is not None
+        if (tuple(entries), len(shared), is_own) == (
+            usual.entries, len(usual.shared), usual.own is not None
+        ):  # fmt: skip
+            return usual
+        own = usual.own if is_own else None
+        if is_own and own is None:
+            own = _own_admission(self.read, self._on_error)
+            own.resume(ingest["own"])
+        if not is_own:  # then the only input was the first to look at the times
+            limit = self.read.max_ahead_us
+            entries = [
+                replace(entry, admission=entry.admission.with_max_ahead(limit)) for entry in entries
+            ]
+        return _Cutting(tuple(entries), shared, own)
+
+    def _cut_as_usual(self) -> None:
+        """Cut batches for all that reads the source from now on."""
+        usual = {self._input_of(entry): entry for entry in self._usual.entries}
+        for entry in self._cutting.entries:
+            usual[self._input_of(entry)].admission.resume(entry.admission.remember())
+        self._cutting = self._usual
+
+    def _input_of(self, entry: StageAdmission) -> Input:
+        return self._stages[entry.stage], entry.nth
+
     def _learn(self) -> dict[str, Any]:
-        learned = [admission.remember() for admission in self._admissions()]
+        if not self._durable:
+            return {}
+        own, shared = self._cutting.own, self._cutting.shared
         return {
-            "ingest": learned,
+            "ingest": {
+                "own": None if own is None else own.remember(),
+                "shared": len(shared),
+                "entries": [
+                    [*self._input_of(entry), entry.admission.remember()]
+                    for entry in self._cutting.entries
+                ],
+            },
             "tally": self.tally.remember(),
             "tick": self._cutter.tick,
             "came": self._arrived_at,
@@ -274,7 +371,7 @@ class SourceReader:
 
         Then a restart that skips one bundle skips what is left of that batch, however much it is.
         """
-        steps = (step for entry in self._entries for step in entry.steps)
+        steps = (step for entry in self._cutting.entries for step in entry.steps)
         return (
             rows is not None
             and rows <= self._size
@@ -298,10 +395,6 @@ class SourceReader:
             if self._learned:
                 self._learned["came"] = self._arrived_at
         return self._arrived_at
-
-    def _admissions(self) -> list[Admission]:
-        own = [] if self._own is None else [self._own]
-        return [*own, *(entry.admission for entry in self._entries)]
 
     def _batches(self) -> Iterator[tuple[Records, Position | None]]:
         source = self.read.source
@@ -352,7 +445,8 @@ class SourceReader:
         sound = records if checked.kept is None else records.take(checked.kept)
         cuts = list(self._cutter.cuts(sound, None))
         # All validation comes before the first yield: the source is judged there.
-        by_stage = [self._bundles_by_cut(entry, sound, cuts) for entry in self._entries]
+        entries = self._cutting.entries
+        by_stage = [self._bundles_by_cut(entry, sound, cuts) for entry in entries]
         if checked.errors:
             yield checked.errors
         for _, errors in by_stage:
@@ -370,7 +464,7 @@ class SourceReader:
         self, entry: StageAdmission, sound: Records, cuts: Sequence[Cut]
     ) -> tuple[list[StageBundle | None], Sequence[ErrorRecord]]:
         """Return the stage's bundle for each cut of a batch (``None``: empty), and dead letters."""
-        entry = replace(entry, steps=entry.steps[len(self._shared) :])
+        entry = replace(entry, steps=entry.steps[len(self._cutting.shared) :])
         errors: list[ErrorRecord] = []
         bundles: list[StageBundle | None] = []
         if len(cuts) == 1 or any(isinstance(step, MapBatches) for step in entry.steps):
@@ -403,6 +497,14 @@ class SourceReader:
         """
         self.mark.rest(clock)
         self.due_at = time.monotonic() + seconds if seconds else 0.0
+
+
+def _own_admission(read: Read, on_error: OnError) -> Admission:
+    """Return what validates batches before several stages get their share."""
+    return Admission(
+        time=read.time, keys=(), needs={}, on_error=on_error, times=read.times,
+        max_ahead_us=read.max_ahead_us,
+    )  # fmt: skip
 
 
 def _shared_steps(entries: Sequence[StageAdmission], *, looks: bool) -> tuple[Step, ...]:

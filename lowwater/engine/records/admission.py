@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, final
@@ -96,6 +97,12 @@ class Admission:
         self._null_keys = null_keys
         self._seen = 0
         self.tally = Tally()
+
+    def with_max_ahead(self, max_ahead_us: int | None) -> Admission:
+        """Return an admission with another limit; both learn the kinds of values together."""
+        other = copy(self)
+        other._max_ahead = max_ahead_us
+        return other
 
     def remember(self) -> dict[str, Any]:
         """Return the state to store, as plain values."""

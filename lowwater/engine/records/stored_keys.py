@@ -369,7 +369,7 @@ def _column(
     pieces: Sequence[Column], order: Int64Array, kind: pa.DataType | None, dtype: np.dtype[Any]
 ) -> Column:
     if dtype.kind != "O":
-        fitted = [_fitted(piece, dtype) for piece in pieces]
+        fitted = [_fitted(piece, dtype, kind) for piece in pieces]
         every = Column.concat(fitted) if fitted else Column(NONE.astype(dtype))
         return Column(every.data, every.valid, kind).take(order)
     plain = [value for piece in pieces for value in piece.to_list(exact=True)]
@@ -377,13 +377,18 @@ def _column(
     return Column.of_objects(values) if kind is None else Column.from_arrow(pa.array(values, kind))
 
 
-def _fitted(column: Column, dtype: np.dtype[Any]) -> Column:
+def _fitted(column: Column, dtype: np.dtype[Any], kind: pa.DataType | None) -> Column:
+    """Return stored keys as the others are: nulls beside them may have made objects of them."""
     if column.data.dtype == dtype:
         return column
-    if not column.is_null():  # nulls may have been stored before there was a value to tell the type
-        given = column.data.dtype
-        raise damaged(_WHAT, f"it is of type {given}, and keys are of type {dtype}")
-    return Column(np.zeros(len(column), dtype), np.zeros(len(column), dtype=np.bool_))
+    if column.is_null():  # they may have been stored before there was a value to tell the type
+        return Column(np.zeros(len(column), dtype), np.zeros(len(column), dtype=np.bool_))
+    given = column.data.dtype
+    if given.kind == "O":
+        fitted = Column.from_arrow(pa.array(column.to_list(exact=True), kind))
+        if fitted.data.dtype == dtype:
+            return fitted
+    raise damaged(_WHAT, f"it is of type {given}, and keys are of type {dtype}")
 
 
 def _name(at: int) -> str:

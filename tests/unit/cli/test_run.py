@@ -203,6 +203,9 @@ def test_a_limit_ends_what_never_ends_also_into_parquet(
         (["--state", "state"], "--state needs an output"),
         (["--state", "state", "-o", "out.csv"], "cannot write 'out.csv'"),
         (["--state", "state", "-o", "out.jsonl", "--limit", "1"], "--limit does not apply"),
+        (["--remove", "counts"], "--remove does not apply: there is no --state"),
+        (["--drop-undelivered"], "--drop-undelivered does not apply"),
+        (["--state", "s", "-o", "out.jsonl", "--remove", "stage 1"], "the pipeline still has it"),
     ],
 )
 def test_options_that_do_not_fit(
@@ -217,7 +220,8 @@ def test_a_run_with_state_resumes(
     file: Path, output: str, parts: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
-        assert _printed(capsys, str(file), "--state", "state", "-o", output) == ""
+        given = ["--remove", "former", "--drop-undelivered", "--state", "state", "-o", output]
+        assert _printed(capsys, str(file), *given) == ""
     assert [path.exists() for path in Path().glob(parts)] == [True]
     assert main(["state", "info", "state"]) == 0
 

@@ -143,7 +143,7 @@ def test_state_of_a_former_layout_is_refused(folder: Path) -> None:
     state = folder / "state"
     change(state, RUN, lambda value: encode({**decode(value), "layout": 3}))
     refused = (
-        r"written in layout 3 of the run record; this lowwater reads layout 7 .*"
+        r"written in layout 3 of the run record; this lowwater reads layout 8 .*"
         r"python -m lowwater state reset --yes .*state"
     )
     for look in (state_info, verify_state, export_state):
