@@ -279,6 +279,7 @@ def sides_of_a_join(rows: int, seed: int = 3) -> tuple[pa.Table, pa.Table]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("chains")
 @pytest.mark.parametrize("kind", ["by time", "tables"])
 def test_keys_of_joins_leave_the_memory_of_workers(
     kind: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
