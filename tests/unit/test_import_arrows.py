@@ -59,7 +59,7 @@ def room_of(module: str) -> str | None:
 @cache
 def imports(path: Path) -> set[str]:
     """Return the dotted names a file imports anywhere, in functions and for types alone too."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
