@@ -21,6 +21,13 @@ from pathlib import Path
 from tests.paths import ROOT
 
 _IMPORTED = ("lowwater.testing.conformance", "tests.unit.engine.local.durable_runs")
+_EXAMPLE = """
+import runpy, sys, warnings
+from lowwater.errors import LowwaterWarning
+
+warnings.simplefilter("error", LowwaterWarning)
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
 _PATIENCE_S = 120.0  # code takes a second; a process that hangs dumps its stacks and ends
 
 
@@ -39,6 +46,17 @@ def run_code(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         status = int(server.stdout.readline())
         output, errors = (Path(folder, name).read_text() for name in ("stdout", "stderr"))
     return subprocess.CompletedProcess([code, *given], status, output, errors)
+
+
+def run_example(name: str, *arguments: object) -> list[str]:
+    """Run a file of ``examples`` as a program for which a warning of lowwater's is an error.
+
+    Returns:
+        The lines that it printed.
+    """
+    done = run_code(_EXAMPLE, ROOT / "examples" / f"{name}.py", *arguments)
+    assert not done.returncode, done.stderr
+    return done.stdout.splitlines()
 
 
 @cache

@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -130,28 +130,23 @@ def _embedded(probe: Probe, folder: Path) -> str:
     return YES
 
 
-def probed_on_spark(session: Any, *, every: int = 1, at_rest: int = 1) -> Outcomes:
+def probed_on_spark(
+    session: Any, *, chosen: Callable[[int, str, str], bool] | None = None
+) -> Outcomes:
     """Run the probes on Spark, but not the scenarios.
 
     Args:
         session: The session.
-        every: Of those that run in micro-batches, which take seconds each, only one in so many.
-        at_rest: Of those that read data at rest, only one in so many. What Spark refuses is tried
-            in any case.
+        chosen: Whether a probe is to run, by its number, its area and its name; by default all.
     """
     from lowwater.spark.session import CHECKS
 
     found: Outcomes = {}
-    streams, others = count(), count()
-
-    def chosen(streaming: bool) -> bool:
-        return next(streams) % every == 0 if streaming else next(others) % at_rest == 0
-
     with tempfile.TemporaryDirectory() as folder:
         for at, (area, those) in enumerate(_by_area()):
             for n, probe in those:
-                outcome = _tried(session, probe, Path(folder) / f"{at}-{n}", chosen)
-                if outcome is not None:
+                if chosen is None or chosen(n, area, probe.name):
+                    outcome = _tried(session, probe, Path(folder) / f"{at}-{n}")
                     found.setdefault(area, {})[probe.name] = outcome
     session.conf.unset(CHECKS)
     return found
@@ -170,8 +165,8 @@ def _scenarios_on_spark(session: Any) -> dict[str, str]:
     return dict.fromkeys(scenario_rules(), YES)
 
 
-def _tried(session: Any, probe: Probe, folder: Path, chosen: Callable[[bool], bool]) -> str | None:
-    """Return the outcome of a probe; ``None`` if it is not among those to run."""
+def _tried(session: Any, probe: Probe, folder: Path) -> str:
+    """Return the outcome of a probe."""
     from lowwater.spark.session import CHECKS
 
     folder.mkdir(parents=True)
@@ -182,8 +177,6 @@ def _tried(session: Any, probe: Probe, folder: Path, chosen: Callable[[bool], bo
         frame = lw.to_spark(session, *outputs, drain=True, **probe.options_in(folder))
     except UnsupportedByRunner as error:
         return error.what.replace(str(folder), "…")  # a path that differs each time
-    if not chosen(frame.isStreaming):
-        return None
     rows = _streamed(frame, folder) if frame.isStreaming else frame.toArrow().to_pylist()
     names = list(dict.fromkeys(row["output"] for row in rows)) if len(outputs) > 1 else [None]
     found = [_plain(_only(rows, name)) for name in names]

@@ -23,7 +23,7 @@ from lowwater.testing._oracle_joins import Answer, JoinElement, JoinOutput, net,
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from tests.examples import examples
 
-EXAMPLES = examples(10)
+EXAMPLES = examples(4)
 END = ("watermark", END_OF_TIME, END_OF_TIME)
 
 

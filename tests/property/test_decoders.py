@@ -23,7 +23,7 @@ from tests.examples import examples
 from tests.property.decoders import REFUSALS, Decoder, decoders, mutated
 
 DECODERS = {decoder.name: decoder for decoder in decoders()}
-EXAMPLES = examples(1.5)
+EXAMPLES = examples(0.7)
 _SECONDS = 20
 
 

@@ -29,7 +29,7 @@ from lowwater.testing._oracle_joins import (
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from tests.examples import examples
 
-EXAMPLES = examples(10)
+EXAMPLES = examples(4)
 
 
 @dataclass

@@ -68,3 +68,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()
+
+
+@pytest.fixture
+def chains(spark: SparkSession) -> Iterator[None]:
+    """Run graphs of several levels on the operator that costs less.
+
+    For tests of what is the same on each; those of the operators name them.
+    """
+    from lowwater.spark.session import CHECKS
+
+    spark.conf.set(CHECKS, "false")
+    yield
+    spark.conf.unset(CHECKS)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 WORKER_DAEMON = "lowwater.spark.worker_daemon"  # named, as importing it imports what workers need
 
-# The JVM never lives for long; and Hadoop starts programs (chmod, readlink) for many files.
-FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+# The JVM never lives for long; and Hadoop starts programs (chmod, readlink) for many files. With
+# C1 alone the JVM has room for 48 MB of code: Spark's is more, and was compiled again and again.
+FAST = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    " -Djdk.lang.Process.launchMechanism=VFORK"
+)
 
 # Checkpoints through Hadoop's older interface need no ``readlink`` for each file. The drivers that
 # tests kill (``query_to_kill``) write theirs as Spark does of itself.

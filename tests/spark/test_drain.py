@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lowwater as lw
-from lowwater.spark.session import CHECKS
 from tests.spark.test_to_spark import SECOND, START, plain, run
 
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 MINUTE = lw.FixedWindows("1m")
-
-
-@pytest.fixture(autouse=True)
-def chains(spark: Any) -> Iterator[None]:
-    """Two levels on the operator that costs less; the end is the same on the other."""
-    spark.conf.set(CHECKS, "false")
-    yield
-    spark.conf.unset(CHECKS)
+pytestmark = pytest.mark.usefixtures("chains")
 
 
 def counted(begun: lw.Stream) -> lw.Pipeline:

@@ -161,6 +161,7 @@ def test_a_micro_batch_that_comes_again_is_not_stored_again(database: str) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("chains")
 def test_the_graph_is_written_once(spark: Any, tmp_path: Path) -> None:
     """Also if a checkpoint is lost, and all micro-batches come again under their numbers."""
     rides = tmp_path / "rides"

@@ -80,6 +80,7 @@ def test_a_query_of_something_else_is_refused() -> None:
         progress(7)
 
 
+@pytest.mark.usefixtures("chains")
 def test_it_is_what_an_embedded_run_says(spark: Any, tmp_path: Path) -> None:
     data = table(400)
     folder = write(tmp_path / "in", *cut(data, 100))

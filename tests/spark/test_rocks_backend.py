@@ -279,13 +279,14 @@ def sides_of_a_join(rows: int, seed: int = 3) -> tuple[pa.Table, pa.Table]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("chains")
 @pytest.mark.parametrize("kind", ["by time", "tables"])
 def test_keys_of_joins_leave_the_memory_of_workers(
     kind: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over several micro-batches and a restart, the same comes out as embedded."""
     monkeypatch.setattr(memory_budget, "_LEAST", 0)
-    sides = sides_of_a_join(900)
+    sides = sides_of_a_join(450)
 
     def joined(left: lw.Stream, right: lw.Stream) -> Any:
         if kind == "by time":
@@ -293,7 +294,7 @@ def test_keys_of_joins_leave_the_memory_of_workers(
         both = left.table(key="key").join(right.table(key="key").select("key", "r"), on="key")
         return both.group_by("l").aggregate(n=lw.count(), most=lw.max("r")).changes()
 
-    parts = [cut(side, 150) for side in sides]
+    parts = [cut(side, 75) for side in sides]
     rows: list[dict[str, Any]] = []
     for last in (False, True):
         streams = []
@@ -304,13 +305,13 @@ def test_keys_of_joins_leave_the_memory_of_workers(
             )
         shown = joined(*streams).to_spark(
             spark, key_groups=2, state="rocksdb",
-            state_location=str(tmp_path / "state"), memory_limit=20_000,
+            state_location=str(tmp_path / "state"), memory_limit=10_000,
         )  # fmt: skip
         rows += run(shown, tmp_path / "checkpoint")[0]
     embedded = joined(
         *(lw.from_arrow(side, time="at", watermark=lw.BoundedDisorder("1s")) for side in sides)
     )
-    assert net(rows) == net(embedded.to_arrow(bundle_size=150).to_pylist())
+    assert net(rows) == net(embedded.to_arrow(bundle_size=75).to_pylist())
 
 
 def net(rows: list[dict[str, Any]]) -> Counter[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -24,11 +24,14 @@ OPEN = {
 """Where the subject is not of a closed set of types, and why."""
 
 
-def matches() -> Iterator[tuple[str, ast.Match]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Match):
-                yield path.relative_to(ROOT).as_posix(), node
+@cache
+def matches() -> list[tuple[str, ast.Match]]:
+    return [
+        (path.relative_to(ROOT).as_posix(), node)
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Match)
+    ]
 
 
 def is_closed(match: ast.Match) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import lowwater.time
@@ -57,17 +57,20 @@ def room_of(module: str) -> str | None:
     return next((r for r in ROOMS if r and (inner == r or inner.startswith(f"{r}."))), None)
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Yield the dotted names a file imports anywhere, in functions and for types alone too."""
+@cache
+def imports(path: Path) -> set[str]:
+    """Return the dotted names a file imports anywhere, in functions and for types alone too."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             module = node.module or ""
             for alias in node.names:
                 inner = f"{module}.{alias.name}"
-                yield inner if inner in FILES else module
+                found.add(inner if inner in FILES else module)
+    return found
 
 
 def own_imports(module: str) -> set[str]:

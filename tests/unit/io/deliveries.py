@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -49,6 +50,12 @@ def panes_of(pipeline: lw.Pipeline, **options: Any) -> pa.Table:
 
 def with_everything(epoch: int = 1, piece: int = 0, add: int = 0) -> Delivery:
     """Return a delivery with panes, late elements and dead letters."""
+    return Delivery(epoch, 0, piece, *_everything(add))
+
+
+@cache
+def _everything(add: int) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return panes, late elements and dead letters."""
     items: list[dict[str, Any]] = [
         {"t": i * 10 * SECOND, "k": "ab"[i % 2], "v": i + add} for i in range(20)
     ]
@@ -63,14 +70,8 @@ def with_everything(epoch: int = 1, piece: int = 0, add: int = 0) -> Delivery:
     result = pipeline.collect(bundle_size=1, on_error="dead_letter")
     assert result.late
     assert result.errors
-    return Delivery(
-        epoch,
-        0,
-        piece,
-        panes_of(pipeline, bundle_size=1, on_error="dead_letter"),
-        late_to_table(result.late),
-        errors_to_table(result.errors),
-    )
+    panes = panes_of(pipeline, bundle_size=1, on_error="dead_letter")
+    return panes, late_to_table(result.late), errors_to_table(result.errors)
 
 
 def empty(epoch: int, piece: int = 0) -> Delivery:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,11 +13,10 @@ import pytest
 import lowwater as lw
 from examples.currency_rates import converted, turnover
 from examples.search_and_click import clicked, unclicked_per_hour
-from tests.paths import ROOT
+from tests.children import run_example
 
 MINUTE = lw.duration("1m")
 HOUR = 60 * MINUTE
-LOUD = "error::lowwater.errors.LowwaterWarning"
 
 
 def stream(what: str, *rows: tuple[int, str, Any], disorder: str = "10m") -> lw.Stream:
@@ -98,14 +94,4 @@ def test_turnover_is_right_whatever_comes_late(bundle_size: int) -> None:
     ],
 )
 def test_the_files_run(name: str, last: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", LOUD, str(ROOT / "examples" / f"{name}.py")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    assert done.stdout.splitlines()[-1] == last
+    assert run_example(name)[-1] == last

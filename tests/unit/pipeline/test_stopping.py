@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from lowwater.engine.local.delivery import Delivery
 from lowwater.errors import DataError
 from lowwater.io.sinks import Callback, JsonLinesFolder
 from lowwater.pipeline.handle import stopping_at_sigterm
+from tests.children import run_code
 from tests.unit.engine.local.durable_runs import output, pipeline, write_files
 
 OPTIONS: dict[str, Any] = {"bundle_size": 10, "commit_every": "bundle", "progress": False}
@@ -174,14 +173,7 @@ if what.startswith("fork"):
 
 def program(folder: Path, what: str, state: str = "state") -> subprocess.CompletedProcess[str]:
     write_files(folder / "in")
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder), what, state],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    return run_code(PROGRAM, folder, what, state)
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import os
 import random
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,24 +18,8 @@ from examples.changes_of_a_database import Shop, kept
 from examples.event_sourcing import COMMANDS, Balance, append_to, balances, decided, read, snapshot
 from examples.timelines import EVENTS, timelines
 from lowwater.io import Log
-from tests.paths import ROOT
+from tests.children import run_example
 from tests.unit.io.postgresql import running_server
-
-LOUD = "error::lowwater.errors.LowwaterWarning"
-
-
-def run_file(name: str, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-W", LOUD, str(ROOT / "examples" / f"{name}.py"), *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    return done.stdout.splitlines()
 
 
 def test_the_turnover_of_a_shop_is_that_of_sql(tmp_path: Path) -> None:
@@ -59,7 +40,7 @@ def test_the_turnover_of_a_shop_is_that_of_sql(tmp_path: Path) -> None:
 
 
 def test_the_file_of_the_shop_runs() -> None:
-    last = run_file("changes_of_a_database")[-1]
+    last = run_example("changes_of_a_database")[-1]
     assert last == "equal to SQL's answer at 120 of 120 commits"
 
 
@@ -86,7 +67,7 @@ def test_timelines_in_postgresql() -> None:
     pytest.importorskip("psycopg", reason="needs the extra postgres")
     with running_server() as dsn:
         for _ in range(2):
-            assert run_file("timelines", dsn)[-3:] == [
+            assert run_example("timelines", dsn)[-3:] == [
                 "delete bob 1",
                 "    ann reads dee: Rain, again.",
                 "    cy reads bob: Anyone?",
@@ -94,7 +75,7 @@ def test_timelines_in_postgresql() -> None:
 
 
 def test_timelines_without_a_server_say_so() -> None:
-    lines = run_file("timelines")
+    lines = run_example("timelines")
     assert "SQLite" in lines[0]
     assert lines[-1] == "    cy reads bob: Anyone?"
 
@@ -153,7 +134,7 @@ def test_a_snapshot_and_the_events_after_it_are_all_events(tmp_path: Path) -> No
 
 
 def test_the_file_of_accounts_runs() -> None:
-    assert run_file("event_sourcing")[-6:] == [
+    assert run_example("event_sourcing")[-6:] == [
         "from the beginning: {'account': 'cy', 'balance': 300}",
         "from the beginning: {'account': 'ann', 'balance': 35}",
         "from the snapshot at offset 3: {'account': 'cy', 'balance': 300}",

@@ -23,6 +23,8 @@ class Checked:
     def __init__(self) -> None:
         self.queue = Deadlines()
         self.heap: list[tuple[int, int]] = []
+        self.is_thorough = True
+        """Whether each step looks at all entries."""
 
     def push(self, entries: list[tuple[int, int]]) -> None:
         times, rows = (np.array(part, dtype=np.int64) for part in _columns(entries))
@@ -44,7 +46,8 @@ class Checked:
         self.check()
 
     def check(self) -> None:
-        self.queue._check()
+        if self.is_thorough:
+            self.queue._check()
         assert len(self.queue) == len(self.heap)
         assert self.queue.first == (self.heap[0][0] if self.heap else END_OF_TIME)
 
@@ -70,6 +73,7 @@ def test_a_long_stream(bundle: int) -> None:
     random = np.random.default_rng(bundle)
     checked = Checked()
     for turn in range(4_000 // bundle + 20):
+        checked.is_thorough = turn % 20 == 0
         times = random.integers(turn * bundle, turn * bundle + 3_000, bundle)
         rows = random.integers(0, 1 << 30, bundle)
         checked.push(list(zip(times.tolist(), rows.tolist(), strict=True)))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,11 @@ import lowwater as lw
 from examples.declined_payments import Declined, alarms
 from examples.first_seen import FirstSeen, first_orders
 from lowwater.time import duration
+from tests.children import run_example
 from tests.unit.engine.process.joined_by_hand import Joined, joined, unclicked_per_hour
 from tests.unit.engine.process.process_steps import Driven
 
 MINUTE = duration("1m")
-LOUD = "error::lowwater.errors.LowwaterWarning"
 
 
 def test_first_seen() -> None:
@@ -181,14 +178,4 @@ def test_alarms_do_not_depend_on_the_order_of_payments() -> None:
     ],
 )
 def test_the_files_run(name: str, last: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", LOUD, str(ROOT / "examples" / f"{name}.py")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    assert done.stdout.splitlines()[-1] == last
+    assert run_example(name)[-1] == last
