@@ -137,7 +137,7 @@ def _hashes(page: bytes) -> UInt64Array:
 
 
 @final
-class StoredRun:
+class StoredIdRun:
     """A run in the store: only its filter and the first hash of each page are in memory.
 
     Args:
@@ -168,7 +168,7 @@ class StoredRun:
         )
 
     @classmethod
-    def write(cls, batch: Batch, prefix: bytes, number: int, run: IdRun) -> StoredRun:
+    def write(cls, batch: Batch, prefix: bytes, number: int, run: IdRun) -> StoredIdRun:
         """Add the pages of a run to a batch, and return it as it is then stored."""
         stored = cls(prefix, number)
         stored._filter = HashFilter(len(run))

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InternalError, StateError
 from lowwater.state.id_columns import HashFilter, IdColumns, filter_bits
-from lowwater.state.id_runs import PLACE, IdRun, StoredRun, may_have
+from lowwater.state.id_runs import PLACE, IdRun, StoredIdRun, may_have
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -95,7 +95,7 @@ class StoredIds:
 
     def _look_up(
         self,
-        run: StoredRun,
+        run: StoredIdRun,
         ids: IdColumns,
         rows: Int64Array,
         watermark: int,
@@ -234,7 +234,7 @@ class _StretchIds:
         self.head = head
         self.filter = HashFilter(room)
         self.fresh: list[IdRun] = []
-        self.runs: list[StoredRun] = []
+        self.runs: list[StoredIdRun] = []
         self._next = 0
 
     @property
@@ -252,14 +252,14 @@ class _StretchIds:
     def load(self, number: int, page: IdRun, watermark: int) -> None:
         """Note a stored page; pages come in the order of their keys."""
         if not self.runs or self.runs[-1].number != number:
-            self.runs.append(StoredRun(self.head, number))
+            self.runs.append(StoredIdRun(self.head, number))
         self.runs[-1].load(page)
         self.filter.add(page.ids.hashes[page.expiry > watermark])
         self._next = max(self._next, number + 1)
 
-    def crowd(self) -> list[StoredRun]:
+    def crowd(self) -> list[StoredIdRun]:
         """Return the runs of about one size that are to be merged, if they are many."""
-        alike: dict[int, list[StoredRun]] = {}
+        alike: dict[int, list[StoredIdRun]] = {}
         for run in self.runs:
             alike.setdefault(len(run).bit_length() // _OCTAVE, []).append(run)
         for runs in alike.values():
@@ -267,7 +267,9 @@ class _StretchIds:
                 return runs
         return []
 
-    def merge(self, old: list[StoredRun], batch: Batch, store: StateStore, watermark: int) -> None:
+    def merge(
+        self, old: list[StoredIdRun], batch: Batch, store: StateStore, watermark: int
+    ) -> None:
         """Replace some runs by one, without what has expired."""
         kept: list[IdRun] = []
         for run in old:
@@ -288,7 +290,7 @@ class _StretchIds:
             self._append(batch, lasting)
 
     def _append(self, batch: Batch, run: IdRun) -> None:
-        self.runs.append(StoredRun.write(batch, self.head, self._next, run))
+        self.runs.append(StoredIdRun.write(batch, self.head, self._next, run))
         self._next += 1
 
     def _check(self) -> None:
