@@ -169,7 +169,7 @@ class _Comparison:
             and self._word_for(one) not in self._remove
             and not self._remove.intersection(one.places)
         }
-        differs += [f"{what} is gone" for what in untold.values()]
+        differs += [f"{what} {self._gone(name, lost_outputs)}" for name, what in untold.items()]
         differs += [
             f"{name!r} is the name of a source and of a stage, before and after: name it otherwise"
             for name in self._lost
@@ -212,6 +212,15 @@ class _Comparison:
         if output.places and any(one.name == output.name for one in self._outputs):
             return output.places[0]
         return output.name
+
+    def _gone(self, word: str, lost: Sequence[StoredOutput]) -> str:
+        """Say that something is gone; or what another output, to the same place, is instead."""
+        for one in lost:
+            if self._word_for(one) == word:
+                for other in self._outputs:
+                    if other.text != one.text and {*other.places} & {*one.places}:
+                        return f"was {one.text} and is {other.text}"
+        return "is gone"
 
     def _kind(self, name: str) -> str:
         is_source = name in self._was["sources"] or name in self._now["sources"]
@@ -294,7 +303,9 @@ class _Comparison:
     ) -> Iterator[str]:
         """Yield whether outputs come in another order: dead letters go to the first one."""
         if list(matched.values()) != list(range(len(matched))):
-            was, is_ = (", ".join(one.text for one in some) for some in (before, self._outputs))
+            was, is_ = (
+                ", ".join(one.text + _to(one) for one in some) for some in (before, self._outputs)
+            )
             yield f"its outputs were {was} and are {is_}: new ones come last"
 
     def _refuse(self, differs: Sequence[str], untold: Sequence[str], *, named: bool) -> None:

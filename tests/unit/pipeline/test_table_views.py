@@ -140,7 +140,7 @@ def test_a_state_belongs_to_the_steps_of_its_table(tmp_path: Path) -> None:
 
     run(table.filter(lw.col("city") == "Bonn"))
     run(table.filter(lw.col("city") == "Bonn"))
-    with pytest.raises(StateError, match=r"its outputs were .*Bonn.* and are .*Ulm"):
+    with pytest.raises(StateError, match=r"output of 'stage 1' to .* was .*Bonn.* and is .*Ulm"):
         run(table.filter(lw.col("city") == "Ulm"))
 
 
