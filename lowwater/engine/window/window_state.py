@@ -15,7 +15,7 @@ from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
-from lowwater.kernels import kernels
+from lowwater.kernels import count_records, kernels
 from lowwater.state.arrays import Scratch, distinct, sort_by_key_and_time, widened
 from lowwater.state.journal import Journal
 from lowwater.state.row_codec import RowCodec
@@ -153,6 +153,7 @@ class WindowState:
             places: The place of each one's key in the order of first-seen keys.
             places_given: How many places have been given.
         """
+        count_records(len(rows))
         table = self.table
         keys = table["key"][rows]
         self._cover_keys()
