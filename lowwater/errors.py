@@ -10,6 +10,7 @@
     ├── UnsupportedByRunner                 a runner cannot do this; names the nearest that can
     ├── DataError                           an element, file or column cannot be used
     ├── StateError                          stored state is corrupt, locked or incompatible
+    ├── WorkerLost                          a worker process has ended in the middle of a run
     └── InternalError                       a bug in lowwater: please report
 
     LowwaterWarning (a UserWarning)
@@ -49,6 +50,7 @@ __all__ = [
     "UnknownName",
     "UnsafeTrigger",
     "UnsupportedByRunner",
+    "WorkerLost",
 ]
 
 
@@ -98,6 +100,10 @@ class DataError(LowwaterError):
 
 class StateError(LowwaterError):
     """Stored state is corrupt, locked by another process, or does not fit the pipeline."""
+
+
+class WorkerLost(LowwaterError):
+    """A worker process of a run has ended, and the run with it; what is committed stays."""
 
 
 class InternalError(LowwaterError):

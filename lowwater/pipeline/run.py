@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from typing import Any, TypeAlias, TypedDict, final
+from typing import Any, Literal, TypeAlias, TypedDict, final
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
-from lowwater.engine.graph.graph import Graph, Read, Stage
+from lowwater.engine.graph.graph import Computed, Graph, Read, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.parted_process import PARTS, Workers, is_parted
 from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
@@ -71,6 +73,11 @@ class RunOptions(TypedDict, total=False):
         trace: Whether to record what happens to the elements, for ``explain``, ``why`` and
             diagrams. ``True`` keeps at least 50,000 elements of each stage, and a sample of more;
             ``lw.Tracing(limit=...)`` keeps another number.
+        workers: How many worker processes call the hooks of per-record processes, 1 to 16, or
+            ``"auto"``: one for each processor, if there is such a process. The keys are divided
+            among them; output, order and state are the same for any number. With 1, the hooks are
+            called in the process of the run. Needs a system that can fork, and values that are
+            plain. Without it, keys are not divided: state is laid out otherwise.
     """
 
     bundle_size: int
@@ -81,6 +88,7 @@ class RunOptions(TypedDict, total=False):
     on_dead_letter: OnDeadLetter | None
     max_skew: DurationLike | None
     trace: bool | Tracing
+    workers: int | Literal["auto"] | None
 
 
 @final
@@ -150,6 +158,7 @@ class Outcomes:
             memory=memory,
             max_skew_us=_max_skew(options.get("max_skew")),
             recorder=self._recorder,
+            workers=_workers(options.get("workers"), self.graph),
             dead_letters=(
                 "Read them with on_dead_letter="
                 if dead_letters_in is None
@@ -281,6 +290,34 @@ def _tracing(value: object) -> Tracing | None:
             hint="Write trace=True, or trace=Tracing(limit=100_000) to keep more elements",
         )
     return Tracing() if value else None
+
+
+def _workers(value: Any, graph: Graph) -> Workers | None:
+    if value is None:
+        return None
+    if value != "auto" and not (type(value) is int and 1 <= value <= PARTS):
+        raise InvalidArgument(
+            f'{describe("workers", value)} must be 1 to {PARTS}, or "auto"',
+            where="run",
+            hint='Write workers="auto" for one for each processor',
+        )
+    if not any(isinstance(s.work, Computed) and is_parted(s.work) for s in graph.stages):
+        if value != "auto":
+            warn(
+                PipelineWarning,
+                f"{describe('workers', value)} changes nothing: the pipeline has no process with "
+                "on_record in order of arrival, whose hooks workers would call",
+                where="run",
+                hint="Leave it out",
+            )
+        return None
+    return Workers(min(_processors(), PARTS) if value == "auto" else value)
+
+
+def _processors() -> int:
+    """Return how many processors this process may use."""
+    may_use = getattr(os, "sched_getaffinity", None)
+    return os.cpu_count() or 1 if may_use is None else len(may_use(0))
 
 
 def _max_skew(value: DurationLike | None) -> int | None:

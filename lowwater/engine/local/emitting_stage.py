@@ -19,6 +19,7 @@ from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.pair_recorder import PairRecorder
+from lowwater.engine.local.parted_process import PartedProcess, Workers, is_parted
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.window_stage import columns_of_bundle, late_elements, taken_from
@@ -43,7 +44,13 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 EmittingWork: TypeAlias = Computed | Joined | Passed | Upserted | Grouped
 EmittingOperator: TypeAlias = (
-    ProcessOperator | JoinOperator | AsOfOperator | UpsertOperator | GroupOperator | PassingOperator
+    ProcessOperator
+    | PartedProcess
+    | JoinOperator
+    | AsOfOperator
+    | UpsertOperator
+    | GroupOperator
+    | PassingOperator
 )
 
 
@@ -57,18 +64,30 @@ class EmittingRun:
         number: Its number in the graph.
         is_end: Whether the records it emits leave the pipeline.
         is_read: Whether downstream stages read them.
+        workers: Have the parts of a keyed computation that can be in parts; ``None``: it is not.
 
     ``minds_right`` says whether ``right_watermark``, that of the right side of a join, is to be set
     before each :meth:`advance`.
     """
 
     def __init__(
-        self, stage: Stage, work: EmittingWork, number: int, *, is_end: bool, is_read: bool
+        self,
+        stage: Stage,
+        work: EmittingWork,
+        number: int,
+        *,
+        is_end: bool,
+        is_read: bool,
+        workers: Workers | None = None,
     ) -> None:
         self.stage = stage
         self.number = number
         self.metrics = StageMetrics()
-        self.operator = _operator_of(stage, work)
+        self.operator: EmittingOperator
+        if workers is not None and isinstance(work, Computed) and is_parted(work):
+            self.operator = PartedProcess(work, number, workers)
+        else:
+            self.operator = _operator_of(stage, work)
         self._duplicates = DuplicateFilter(stage.deduplication)
         self._is_end = is_end
         self._is_read = is_read

@@ -31,6 +31,7 @@ from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.parted_process import Workers
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
@@ -84,6 +85,7 @@ class LocalRun:
             in the store. ``None``: no limit.
         recorder: Records a trace of the run; ``None``: no trace.
         dead_letters: Where the user finds dead letters, as a sentence for hints.
+        workers: Have the parts of stages that can be in parts; ``None``: no stage is.
     """
 
     def __init__(
@@ -100,9 +102,11 @@ class LocalRun:
         max_skew_us: int | None = None,
         recorder: Recorder | None = None,
         dead_letters: str = "Read them with on_dead_letter=",
+        workers: Workers | None = None,
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
+        self._workers = workers
         self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
         is_judged = on_error is None
@@ -116,7 +120,11 @@ class LocalRun:
         self._ends = [graph.name_of(end) for end in ends]
         self._stages = [
             _stage_run(
-                stage, number, is_end=stage in ends, is_read=any(True for _ in graph.into(stage))
+                stage,
+                number,
+                is_end=stage in ends,
+                is_read=any(True for _ in graph.into(stage)),
+                workers=workers,
             )
             for number, stage in enumerate(graph.stages)
         ]
@@ -329,6 +337,9 @@ class LocalRun:
             raise InternalError("a run was iterated a second time; its sources are closed")
         self._iterated = True
         with ExitStack() as closing:
+            if self._workers is not None:
+                closing.callback(self._workers.close)
+                self._workers.start()
             for reader in self.readers:
                 closing.callback(reader.close)
             yield from self._outcomes()
@@ -656,13 +667,15 @@ class LocalRun:
         return left, self._lowest(self._reading_right[run.number])
 
 
-def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
+def _stage_run(
+    stage: Stage, number: int, *, is_end: bool, is_read: bool, workers: Workers | None
+) -> StageRun:
     work = stage.work
     match work:
         case Windowed() | WindowJoined():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
         case Computed() | Joined() | Passed() | Upserted() | Grouped():
-            return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)
+            return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
         case _:
             assert_never(work)
 

@@ -26,12 +26,18 @@ FIXED = frozenset(
 
 @final
 class ScopeCursor:
-    """The scope that cells and timers read and write: that of the key whose hook is running."""
+    """The scope that cells and timers read and write: that of the key whose hook is running.
 
-    __slots__ = ("scope",)
+    ``place`` is what has the hook run: the number of a record in its bundle, or the time of an
+    advance, microseconds. Over a step it never falls, so that what several operators emit, each for
+    keys of its own, can be put in one order.
+    """
+
+    __slots__ = ("place", "scope")
 
     def __init__(self) -> None:
         self.scope = -1
+        self.place = 0
 
 
 class RecordCell:

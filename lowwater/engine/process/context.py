@@ -121,6 +121,7 @@ class ProcessContext:
         if kind is not None or buffer.signed:
             buffer.signs.append(sign_of(kind, signed=buffer.signed, place=bounds.place))
         buffer.scopes.append(self._cursor.scope)
+        buffer.places.append(self._cursor.place)
         buffer.times.append(at)
         buffer.values.append(own(value))
 

@@ -135,6 +135,13 @@ class ProcessOperator:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
         return self._engine.hold()
 
+    @property
+    def records(self) -> RecordProcess:
+        """What calls the hooks of a per-record process."""
+        if isinstance(self._engine, ColumnProcess):
+            raise InternalError("a process over columns was asked for its records")
+        return self._engine
+
     def step(self, step: StepInput | InputBundle) -> ProcessOutput:
         """Process one input and return its output (S-O1).
 

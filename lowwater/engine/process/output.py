@@ -43,6 +43,8 @@ class Emitted:
         signs: +1 for an insert, -1 for a retraction (S-C1), int8, shape (n,); ``None`` where the
             stage retracts nothing.
         is_plain: Whether records with a column ``value`` alone are plain values.
+        places: What had each emitted: the number of a record in its bundle, or the time of an
+            advance, int64, rising; of a per-record process only.
     """
 
     times: Int64Array
@@ -52,6 +54,7 @@ class Emitted:
     end: Int64Array | None = None
     signs: NDArray[np.int8] | None = None
     is_plain: bool = False
+    places: Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -108,11 +111,12 @@ class OutputBuffer:
         signed: Whether it does.
     """
 
-    __slots__ = ("scopes", "signed", "signs", "times", "values")
+    __slots__ = ("places", "scopes", "signed", "signs", "times", "values")
 
     def __init__(self, *, signed: bool) -> None:
         self.signed = signed
         self.scopes: list[int] = []
+        self.places: list[int] = []
         self.times: list[int] = []
         self.values: list[Any] = []
         self.signs: list[int] = []
@@ -128,8 +132,9 @@ class OutputBuffer:
         keys, start, end = describe(np.array(self.scopes, dtype=np.int64))
         times = np.array(self.times, dtype=np.int64)
         signs = np.array(self.signs, dtype=np.int8) if self.signed else None
-        emitted = Emitted(times, keys, self.values, start, end, signs)
-        self.scopes, self.times, self.values, self.signs = [], [], [], []
+        places = np.array(self.places, dtype=np.int64)
+        emitted = Emitted(times, keys, self.values, start, end, signs, places=places)
+        self.scopes, self.places, self.times, self.values, self.signs = [], [], [], [], []
         return emitted
 
 

@@ -66,6 +66,7 @@ class RecordProcess:
         self.clock = clock
         self._placement = None if windowing is None else Placement(windowing)
         self._cursor = ScopeCursor()
+        self._by_time = False
         self._bounds = HookBounds(definition.name)
         self._state_keys = StateKeys(windowed=windowing is not None)
         self._cells = [
@@ -102,6 +103,22 @@ class RecordProcess:
         due = self._timers.next_clock
         return END_OF_TIME if due is None else due.time
 
+    @property
+    def low(self) -> int:
+        """The watermark, or the earliest output time that a timer holds it at."""
+        hold = self._timers.hold
+        return self.watermark if hold is None else min(self.watermark, hold.time)
+
+    @property
+    def place(self) -> int:
+        """What has the last hook run; see :class:`ScopeCursor`."""
+        return self._cursor.place
+
+    def meet(self, output_watermark: int) -> None:
+        """Set the output watermark; among operators for other keys it is the lowest of all."""
+        self.output_watermark = output_watermark
+        self._bounds.lowest = self._definition.lowest(output_watermark)
+
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything."""
         due = self._timers.hold
@@ -122,6 +139,7 @@ class RecordProcess:
         if not len(bundle):
             return NOTHING
         late = DroppedElements(self.watermark)
+        self._by_time = False
         if self._placement is None:
             self._take_plain(bundle, late)
         else:
@@ -136,6 +154,7 @@ class RecordProcess:
             to: The watermark, above the last one.
             passed: The records that waited for it, in order: they come between the timers.
         """
+        self._begin_advance()
         late = self._pass(passed)
         self._move_to(to)
         return self._done(late)
@@ -144,8 +163,10 @@ class RecordProcess:
         """Fire the timers that are due, each with the clock at its own due time (S-O8)."""
         if to <= self.clock:
             return NOTHING
+        self._by_time = False
         while (due := self._timers.next_clock) is not None and due.time <= to:
             self.clock = max(self.clock, due.time)
+            self._cursor.place = self.clock
             self._drain(self.watermark)
         self.clock = to
         return self._done(None)
@@ -156,10 +177,12 @@ class RecordProcess:
         Args:
             passed: The records that still waited, in order: they come first.
         """
+        self._begin_advance()
         late = self._pass(passed)
         self.watermark = END_OF_TIME
         self._drain(END_OF_TIME)
         context, bounds = self._context, self._bounds
+        self._cursor.place = END_OF_TIME
         context.watermark, context.clock = self.watermark, self.clock
         for scope in self._state_keys.in_order():
             if self._on_end is not None and scope in self._state_keys.born:
@@ -170,6 +193,11 @@ class RecordProcess:
         for scope in self._state_keys.in_order():
             self._release(scope)
         return self._done(late)
+
+    def _begin_advance(self) -> None:
+        """Have what is emitted from now on say at which time of an advance."""
+        self._by_time = True
+        self._cursor.place = START_OF_TIME
 
     def _pass(self, passed: Bundle | None) -> DroppedElements | None:
         """Process records that waited, each with the watermark at its time (S-K13)."""
@@ -211,7 +239,7 @@ class RecordProcess:
                 self._move_to(at)
                 context.watermark = at
             cursor.scope = scope
-            refusals.at = place
+            cursor.place = refusals.at = place
             context.key = key
             context.time = context.due = at
             bounds.floor = at if at < output_watermark else output_watermark
@@ -269,6 +297,8 @@ class RecordProcess:
             self._bounds.floor = min(at, self.output_watermark)
             record = rows[place] if alone else dict(rows[place])
             self._refusals.at = number
+            if not self._in_order:
+                self._cursor.place = place
             self._call("on_record", self._on_record, record, context)
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
                 self._drain(self.watermark)
@@ -329,6 +359,8 @@ class RecordProcess:
                 self.watermark = due.time
             if due is None:
                 break
+            if self._by_time and due.time > self._cursor.place and timers.is_of_event(due):
+                self._cursor.place = due.time
             if due.slot is None:
                 if self._state_keys.born.get(due.scope) == due.turn:
                     self._expire(due.scope)
@@ -423,10 +455,7 @@ class RecordProcess:
 
     def _done(self, late: DroppedElements | None) -> ProcessOutput:
         """Advance the output watermark, and collect what was emitted."""
-        hold = self._timers.hold
-        low = self.watermark if hold is None else min(self.watermark, hold.time)
-        self.output_watermark = max(self.output_watermark, low)
-        self._bounds.lowest = self._definition.lowest(self.output_watermark)
+        self.meet(max(self.output_watermark, self.low))
         outputs = {}
         for tag, buffer in self._buffers.items():
             emitted = buffer.drain(self._state_keys.describe)

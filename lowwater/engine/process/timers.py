@@ -86,6 +86,10 @@ class Timers:
         """Return whether a declared timer is one of event time."""
         return self._domains[number]
 
+    def is_of_event(self, due: Due) -> bool:
+        """Return whether an entry is of event time: a timer of it, or a window that expires."""
+        return due.slot is None or self._domains[due.slot[0]]
+
     def set(self, scope: int, slot: Slot, time: int, output_time: int | None) -> None:
         """Set a timer; one that is set already is moved."""
         turn = self.turn

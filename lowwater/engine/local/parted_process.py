@@ -1,0 +1,479 @@
+"""A keyed computation in parts: operators of its own for each part of the keys, in any processes.
+
+The key groups of a stage are divided into :data:`PARTS` parts, whatever the number of workers, and
+each part is one operator with a state of its own. So output, its order and state are the same for
+any number of workers: a worker has some of the parts, and what parts emit is put in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from operator import attrgetter, itemgetter
+from typing import Any, TypeAlias, assert_never, final
+
+import numpy as np
+
+from lowwater.engine.graph.graph import Computed
+from lowwater.engine.local.worker_pool import WorkerPool, as_error, as_plain
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.operator import InputBundle, ProcessOperator
+from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    StepInput,
+    WatermarkAdvance,
+)
+from lowwater.errors import InternalError, LowwaterError
+from lowwater.state.key_layout import StoredPlace, group_range
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch, Delete, DeleteRange, Put, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.watermark import Hold
+
+PARTS = 16
+"""How many parts a stage has, and so the most workers that have work. State depends on it."""
+
+_GROUPS = KEY_GROUPS // PARTS
+
+Request: TypeAlias = tuple[Any, ...]
+"""A method of :class:`HostedParts`, the clock, the output watermark, and the arguments."""
+
+Placed: TypeAlias = tuple[Emitted, Int64Array]
+"""Records that several parts emitted, in order, and the part of each, int64, shape (n,)."""
+
+
+def is_parted(work: Computed) -> bool:
+    """Return whether a keyed computation can be in parts.
+
+    One that takes columns has little Python to run side by side. In event-time order the records of
+    all keys wait together.
+    """
+    return hasattr(work.process, "on_record") and work.order == "arrival"
+
+
+@final
+class Workers:
+    """Has the parts of a run's stages: in worker processes, or in this one if there is one worker.
+
+    Args:
+        count: How many workers there are.
+
+    Raises:
+        InvalidArgument: This system has no worker processes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._made: dict[int, Callable[[Sequence[int]], HostedParts]] = {}
+        self._hosted: dict[int, HostedParts] = {}
+        self._pool = WorkerPool(count, self._answer) if count > 1 else None
+
+    def add(self, stage: int, made: Callable[[Sequence[int]], HostedParts]) -> None:
+        """Add a stage, before the first request.
+
+        Args:
+            stage: Its number.
+            made: Makes some of its parts, by their numbers.
+        """
+        self._made[stage] = made
+
+    def ask(self, stage: int, requests: Mapping[int, Request]) -> list[Any]:
+        """Have each of some workers do something, side by side; return what comes of it."""
+        if self._pool is None:
+            return [self._answer(0, (stage, *request)) for request in requests.values()]
+        return self._pool.ask({at: (stage, *request) for at, request in requests.items()})
+
+    def start(self) -> None:
+        """Start the worker processes, if they are not there: before this one has more threads."""
+        if self._pool is not None:
+            self._pool.start()
+
+    def close(self) -> None:
+        """End the worker processes; a second call does nothing."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def _answer(self, worker: int, request: Request) -> Any:
+        stage, *asked = request
+        hosted = self._hosted.get(stage)
+        if hosted is None:
+            hosted = self._made[stage](range(worker, PARTS, self.count))
+            self._hosted[stage] = hosted
+        return hosted.answer(tuple(asked))
+
+
+@final
+class HostedParts:
+    """Some parts of a stage: the operators, where they are.
+
+    What methods return are plain values, which may go to another process.
+
+    Args:
+        work: The keyed computation.
+        parts: The numbers of the parts, rising.
+        stage: The name of the stage, if its state is stored.
+    """
+
+    def __init__(self, work: Computed, parts: Sequence[int], stage: str | None) -> None:
+        self._operators = {
+            part: ProcessOperator(work.process, windowing=work.windowing) for part in parts
+        }
+        if stage is not None:
+            for part, operator in self._operators.items():
+                operator.keep_in_store(StoredPlace(stage, part * _GROUPS, _GROUPS))
+
+    def answer(self, request: Request) -> Any:
+        """Do what is asked, with the clock and the output watermark of the whole stage."""
+        name, clock, output_watermark, *arguments = request
+        for operator in self._operators.values():
+            if clock > operator.clock and clock < operator.next_deadline:
+                operator.step(ClockAdvance(clock))
+            operator.records.meet(output_watermark)
+        return getattr(self, name)(*arguments)
+
+    def take(self, nth: int, bundle: Bundle, rows: Int64Array, bounds: list[list[int]]) -> Any:
+        """Process elements.
+
+        Args:
+            nth: Which input they came by.
+            bundle: The elements, part by part.
+            rows: The number of each in the bundle of all parts, int64; rising within a part.
+            bounds: Of each part with elements: its number, where it begins, where it ends.
+        """
+        steps = {part: InputBundle(nth, bundle.slice(start, stop)) for part, start, stop in bounds}
+        return self._done(steps, {part: rows[start:stop] for part, start, stop in bounds})
+
+    def advance(self, to: int) -> Any:
+        """Advance the watermark."""
+        return self._done(dict.fromkeys(self._operators, WatermarkAdvance(to)))
+
+    def tick(self, to: int) -> Any:
+        """Advance the clock."""
+        return self._done(dict.fromkeys(self._operators, ClockAdvance(to)))
+
+    def end(self) -> Any:
+        """End the input."""
+        return self._done(dict.fromkeys(self._operators, EndOfInput()))
+
+    def save(self) -> list[Any]:
+        """Return the changes since the last time: methods of a batch, and their arguments."""
+        changes: list[Any] = []
+        batch = Batch()
+        for operator in self._operators.values():
+            operator.save(batch)
+        for change in batch.changes():
+            match change:
+                case Put(keys, values):
+                    changes.append(["put", keys, values])
+                case Delete(keys):
+                    changes.append(["delete", keys])
+                case DeleteRange(start, stop):
+                    changes.append(["delete_range", start, stop])
+                case _:
+                    assert_never(change)
+        return changes
+
+    def restore(self, rows: Sequence[tuple[bytes, bytes]]) -> Any:
+        """Load what was saved; return watermark and clock, and how the parts stand.
+
+        Args:
+            rows: The key and the value of each stored row of these parts.
+        """
+        contents = MemoryContents()
+        contents.rows.update(rows)
+        with MemoryStore(contents) as store:
+            for operator in self._operators.values():
+                operator.restore(store)
+        first = next(iter(self._operators.values()))
+        return first.watermark, first.clock, first.output_watermark, self._standing()
+
+    def _done(
+        self,
+        steps: Mapping[int, StepInput | InputBundle],
+        rows: Mapping[int, Int64Array] | None = None,
+    ) -> Any:
+        """Have parts do a step each.
+
+        Returns the first failure, or what they gave and how they stand.
+
+        Args:
+            steps: By the number of the part.
+            rows: Of each part, the number of its elements in the bundle of all parts.
+        """
+        given: dict[str, list[Placed]] = {}
+        late: list[LateBatch] = []
+        failures: list[tuple[int, int, list[Any]]] = []
+        for part, step in steps.items():
+            operator = self._operators[part]
+            mine = None if rows is None else rows[part]
+            try:
+                output = operator.step(step)
+            except LowwaterError as error:
+                place = operator.records.place
+                place = place if mine is None else int(mine[place])
+                failures.append((place, part, as_plain(error)))
+                continue
+            for tag, emitted in output.outputs.items():
+                places = _places(emitted)
+                placed = replace(emitted, places=places if mine is None else mine[places])
+                given.setdefault(tag, []).append((placed, np.full(len(emitted), part)))
+            if output.late is not None and mine is not None:
+                late.append(replace(output.late, element=mine[output.late.element]))
+        if failures:
+            return min(failures, key=lambda each: each[:2]), None, None, None
+        outputs = {tag: in_order(placed) for tag, placed in given.items()}
+        return None, outputs, late_in_order(late), self._standing()
+
+    def _standing(self) -> tuple[Any, ...]:
+        """Return (what the output watermark may be, next deadline, keys with state, hold)."""
+        operators = self._operators.values()
+        holds = [hold for operator in operators if (hold := operator.hold()) is not None]
+        return (
+            min(operator.records.low for operator in operators),
+            min(operator.next_deadline for operator in operators),
+            sum(operator.open_windows for operator in operators),
+            min(holds, key=_time_of, default=None),
+        )
+
+
+@final
+class PartedProcess:
+    """The operator of a keyed computation whose keys are in parts (S-K1 to S-K12).
+
+    It is used as :class:`~lowwater.engine.process.ProcessOperator` is. Among several keys, what
+    timers of one instant emit, and what ``on_end`` emits, comes part by part.
+
+    Args:
+        work: The keyed computation.
+        number: The number of the stage.
+        workers: Have the parts.
+    """
+
+    is_advancing = False
+    is_over = False
+
+    def __init__(self, work: Computed, number: int, workers: Workers) -> None:
+        self._work = work
+        self._number = number
+        self._workers = workers
+        self._every = range(workers.count)
+        self._outputs = Definition.of(work.process, work.windowing).outputs
+        self.watermark = self.clock = self.output_watermark = START_OF_TIME
+        self._standing = dict.fromkeys(self._every, _NOTHING_YET)
+        self._stage: str | None = None
+        workers.add(number, self._hosted)
+
+    @property
+    def next_deadline(self) -> int:
+        """The clock at which a processing-time timer is due next, or the end of time."""
+        return min(deadline for _, deadline, _, _ in self._standing.values())
+
+    @property
+    def open_windows(self) -> int:
+        """How many keys (in windows: keys and windows) have state."""
+        return sum(count for _, _, count, _ in self._standing.values())
+
+    @property
+    def state_rows(self) -> int:
+        """How many keys (in windows: keys and windows) have state."""
+        return self.open_windows
+
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything: a key's timer."""
+        holds = [hold for *_, hold in self._standing.values() if hold is not None]
+        return min(holds, key=_time_of, default=None)
+
+    def step(self, step: StepInput | InputBundle) -> ProcessOutput:
+        """Process one input and return its output (S-O1).
+
+        Raises:
+            DataError: A hook failed; of several, the first in the order of the input.
+            InvalidArgument: A hook asked for what there is not.
+            WorkerLost: A worker has ended.
+        """
+        match step:
+            case InputBundle(nth=nth, bundle=bundle):
+                return self._take(bundle, nth)
+            case Bundle():
+                return self._take(step, 0)
+            case WatermarkAdvance(to=to):
+                if to <= self.watermark:
+                    return NOTHING
+                self.watermark = int(to)
+                return self._all("advance", int(to))
+            case ClockAdvance(to=to):
+                if to <= self.clock:
+                    return NOTHING
+                due = to >= self.next_deadline
+                output = self._all("tick", int(to)) if due else NOTHING
+                self.clock = int(to)
+                return output
+            case EndOfInput():
+                self.watermark = END_OF_TIME
+                return self._all("end")
+            case _:
+                assert_never(step)
+
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step."""
+        self._stage = place.stage
+
+    def save(self, batch: Batch) -> None:
+        """Add what changed since the last save to a batch of a store. O(changed).
+
+        Raises:
+            StateError: A cell holds what cannot be stored; the message names cell and key.
+        """
+        for changes in self._ask("save"):
+            for name, *arguments in changes:
+                getattr(batch, name)(*arguments)
+
+    def restore(self, store: StateStore) -> None:
+        """Load what was saved in a store, before the first step.
+
+        Raises:
+            StateError: What is stored is damaged, or another process's.
+        """
+        if self._stage is None:
+            raise InternalError("keep_in_store was not called")
+        rows: dict[int, list[tuple[bytes, bytes]]] = {at: [] for at in self._every}
+        for group in range(KEY_GROUPS):
+            rows[self._owner(group // _GROUPS)] += store.scan(*group_range(self._stage, group))
+        header = START_OF_TIME, START_OF_TIME
+        answers = self._workers.ask(
+            self._number, {at: ("restore", *header, some) for at, some in rows.items()}
+        )
+        self.watermark, self.clock, self.output_watermark, _ = answers[0]
+        self._standing = {at: answer[-1] for at, answer in zip(self._every, answers, strict=True)}
+
+    def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
+        if not len(bundle):
+            return NOTHING
+        if not bundle.keys:
+            part = np.zeros(len(bundle), dtype=np.int64)
+        else:
+            part = key_groups(bundle.keys, KEY_GROUPS).astype(np.int64) // _GROUPS
+        owner = part % self._workers.count
+        order = np.lexsort((part, owner))  # stable: within a part, elements come as they were
+        part, owner = part[order], owner[order]
+        edges = np.flatnonzero(np.diff(part, prepend=-1))
+        requests: dict[int, Request] = {}
+        for at in np.unique(owner).tolist():
+            first, last = np.searchsorted(owner, [at, at + 1]).tolist()
+            starts = edges[(edges >= first) & (edges < last)].tolist()
+            bounds = [
+                [int(part[start]), start - first, stop - first]
+                for start, stop in pairwise([*starts, last])
+            ]
+            rows = order[first:last]
+            requests[at] = self._request("take", nth, bundle.take(rows), rows, bounds)
+        return self._gave(requests)
+
+    def _all(self, name: str, *arguments: Any) -> ProcessOutput:
+        return self._gave(dict.fromkeys(self._every, self._request(name, *arguments)))
+
+    def _gave(self, requests: Mapping[int, Request]) -> ProcessOutput:
+        """Have parts do a step; return their output in one order, or raise their first failure."""
+        answers = self._workers.ask(self._number, requests)
+        if failures := [failure for failure, *_ in answers if failure is not None]:
+            _, _, plain = min(failures, key=itemgetter(0, 1))
+            raise as_error(plain)
+        outputs: dict[str, list[Placed]] = {}
+        late: list[LateBatch] = []
+        for at, (_, given, dropped, standing) in zip(requests, answers, strict=True):
+            self._standing[at] = standing
+            for tag, placed in given.items():
+                outputs.setdefault(tag, []).append(placed)
+            late += [] if dropped is None else [dropped]
+        low = min(low for low, *_ in self._standing.values())
+        self.output_watermark = max(self.output_watermark, low)
+        return ProcessOutput(
+            {tag: in_order(outputs[tag])[0] for tag in self._outputs if tag in outputs},
+            late_in_order(late),
+        )
+
+    def _ask(self, name: str, *arguments: Any) -> list[Any]:
+        request = self._request(name, *arguments)
+        return self._workers.ask(self._number, dict.fromkeys(self._every, request))
+
+    def _request(self, name: str, *arguments: Any) -> Request:
+        return name, self.clock, self.output_watermark, *arguments
+
+    def _owner(self, part: int) -> int:
+        return part % self._workers.count
+
+    def _hosted(self, parts: Sequence[int]) -> HostedParts:
+        return HostedParts(self._work, parts, self._stage)
+
+
+def in_order(placed: Sequence[Placed]) -> Placed:
+    """Return what parts emitted to one output in one order: by place, then by part.
+
+    Args:
+        placed: Pieces, each in this order, of which no two have records of the same part.
+    """
+    if len(placed) == 1:
+        return placed[0]
+    every = [emitted for emitted, _ in placed]
+    places = np.concatenate([_places(emitted) for emitted in every])
+    parts = np.concatenate([part for _, part in placed])
+    order = np.lexsort((parts, places))
+    values = [value for emitted in every for value in emitted.values]
+    keys = zip(*(emitted.keys for emitted in every), strict=True)
+    together = Emitted(
+        times=np.concatenate([emitted.times for emitted in every])[order],
+        keys=tuple(_columns_together(columns).take(order) for columns in keys),
+        values=[values[at] for at in order.tolist()],
+        start=_arrays_together([emitted.start for emitted in every], order),
+        end=_arrays_together([emitted.end for emitted in every], order),
+        signs=_arrays_together([emitted.signs for emitted in every], order),
+        places=places[order],
+    )
+    return together, parts[order]
+
+
+def late_in_order(late: Sequence[LateBatch]) -> LateBatch | None:
+    """Return what parts dropped, in order of element, then window."""
+    if len(late) <= 1:
+        return late[0] if late else None
+    element, start, end, reason = (
+        np.concatenate([getattr(each, name) for each in late])
+        for name in ("element", "start", "end", "reason")
+    )
+    order = np.lexsort((end, start, element))
+    details = None
+    if any(each.details is not None for each in late):
+        said = [detail for each in late for detail in each.all_details()]
+        details = [said[at] for at in order.tolist()]
+    return LateBatch(
+        element[order], start[order], end[order], reason[order], late[0].watermark, details
+    )
+
+
+_NOTHING_YET = (START_OF_TIME, END_OF_TIME, 0, None)
+_time_of = attrgetter("at")
+
+
+def _places(emitted: Emitted) -> Int64Array:
+    if emitted.places is None:
+        raise InternalError("a process did not say where it emitted")
+    return emitted.places
+
+
+def _columns_together(columns: Sequence[Column]) -> Column:
+    """Concatenate a key column of several parts, each of which has seen other types of keys."""
+    if len({(column.data.dtype, column.type) for column in columns}) == 1:
+        return Column.concat(columns)
+    return Column.of_objects([value for column in columns for value in column.to_list(exact=True)])
+
+
+def _arrays_together(arrays: Sequence[Any], order: Int64Array) -> Any:
+    given = [array for array in arrays if array is not None]
+    return np.concatenate(given)[order] if given else None

@@ -1,0 +1,175 @@
+"""Worker processes of a run: forked from it, each answers one request at a time over a pipe.
+
+A worker is a copy of the run's process at the time of the fork, so what the user gave (functions,
+objects, closures) is there as it is, and nothing is sent to it but data. A request that fails is
+answered with the error. A worker ends when its pipe does: with the run, however that ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, final
+
+from lowwater import errors
+from lowwater.engine.local.worker_messages import pack, unpack
+from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
+
+Answer = Callable[[int, Any], Any]
+"""Answers a request, in the worker of this number."""
+
+_SECONDS_TO_END = 5.0
+
+
+@final
+class WorkerPool:
+    """Processes that answer requests; they are forked at the first one.
+
+    Args:
+        count: How many there are, at least 1.
+        answer: What a worker does with a request; it runs in the worker.
+
+    Raises:
+        InvalidArgument: This system cannot fork.
+    """
+
+    def __init__(self, count: int, answer: Answer) -> None:
+        if "fork" not in multiprocessing.get_all_start_methods():
+            raise InvalidArgument(
+                f"workers={count} (int): worker processes are forked, and {sys.platform} cannot",
+                where="run",
+                hint="Leave workers= out, or run on Linux or macOS",
+            )
+        self.count = count
+        self._answer = answer
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
+
+    def ask(self, requests: Mapping[int, Any]) -> list[Any]:
+        """Send requests to workers, all before the first answer is awaited; return the answers.
+
+        Args:
+            requests: By the number of the worker.
+
+        Raises:
+            LowwaterError: A request failed; or a worker has ended.
+        """
+        self.start()
+        for number, request in requests.items():
+            data = pack(request)
+            try:
+                self._pipes[number].send_bytes(data)
+            except OSError as error:
+                raise self._lost(number) from error
+        answers = []
+        for number in requests:
+            try:
+                answers.append(unpack(self._pipes[number].recv_bytes()))
+            except (EOFError, OSError) as error:
+                raise self._lost(number) from error
+        for failed, _ in answers:
+            if failed is not None:
+                raise as_error(failed)
+        return [answer for _, answer in answers]
+
+    def close(self) -> None:
+        """End the workers; a second call does nothing."""
+        pipes, self._pipes = self._pipes, []
+        for pipe in pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(_SECONDS_TO_END)
+            if process.is_alive():  # a hook that does not return
+                process.kill()
+                process.join()
+        self._processes = []
+
+    def start(self) -> None:
+        """Fork the workers; a second call does nothing."""
+        if self._pipes:
+            return
+        forking = multiprocessing.get_context("fork")
+        for number in range(self.count):
+            here, there = forking.Pipe()
+            others = (*self._pipes, here)
+            process = forking.Process(
+                target=_serve,
+                args=(number, there, others, self._answer),
+                name=f"lowwater worker {number + 1}",
+                daemon=True,
+            )
+            with warnings.catch_warnings():
+                # That threads of this process are not in the copy: nothing in it waits for them.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            there.close()
+            self._pipes.append(here)
+            self._processes.append(process)
+
+    def _lost(self, number: int) -> LowwaterError:
+        process = self._processes[number]
+        process.join(_SECONDS_TO_END)
+        code = process.exitcode
+        how = (
+            "no longer answers"
+            if code is None
+            else f"was ended by {signal.Signals(-code).name}"
+            if code < 0
+            else f"has ended, with the exit code {code}"
+        )
+        return WorkerLost(
+            f"worker process {number + 1} of {self.count} (pid {process.pid}) {how}",
+            where="run(workers=)",
+            hint="If the system was out of memory, use fewer workers; a run with state= goes on "
+            "from its last commit when it is started again",
+        )
+
+
+def as_plain(error: BaseException) -> list[Any]:
+    """Return an error as plain values, for :func:`as_error` in another process."""
+    if not isinstance(error, LowwaterError):
+        what = f"{type(error).__name__}: {error}"
+        shown = "".join(traceback.format_exception(error))
+        return ["InternalError", f"a worker process failed: {what}", None, None, shown]
+    cause = error.__cause__
+    shown = "" if cause is None else "".join(traceback.format_exception(cause))
+    return [type(error).__name__, error.what, error.where, error.hint, shown]
+
+
+def as_error(plain: Sequence[Any]) -> LowwaterError:
+    """Return the error that :func:`as_plain` was given; what caused it is a note."""
+    name, what, where, hint, cause = plain
+    kind = getattr(errors, name, InternalError)
+    made: LowwaterError = kind(what, where=where, hint=hint)
+    if cause:
+        made.add_note(f"In a worker process:\n{cause}")
+    return made
+
+
+def _serve(
+    number: int, pipe: Connection, others: Sequence[Connection], answer: Answer
+) -> None:  # pragma: no cover (it runs in the workers)
+    """Answer requests until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run's process deals with it, and ends this
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in others:  # else a pipe would not end with the run, but with its last worker
+        other.close()
+    while True:
+        try:
+            request = unpack(pipe.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)
+        try:
+            reply = pack((None, answer(number, request)))
+        except BaseException as error:
+            reply = pack((as_plain(error), None))
+        try:
+            pipe.send_bytes(reply)
+        except OSError:
+            os._exit(0)
