@@ -20,6 +20,7 @@ from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
 from lowwater.engine.process.passing import TABLES as PASSING_TABLES
 from lowwater.engine.process.passing import verify_passing
+from lowwater.engine.process.persistence import stored_parts
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
 from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
@@ -410,12 +411,15 @@ def _has_rows(store: StateStore, place: StoredPlace) -> bool:
 
 def _keys(store: StateStore, place: StoredPlace) -> int:
     """Return how many keys of a stage have state."""
-    (data,) = store.get([place.prefix(FACTS)])
-    if data is None:
-        return 0
-    with decoding("the stored state"):
-        record = decode(data)["keys"]
-        return 0 if record is None else int(record["count"])
+    count = 0
+    for part in stored_parts(store, place):
+        (data,) = store.get([part.prefix(FACTS)])
+        if data is None:
+            continue
+        with decoding("the stored state"):
+            record = decode(data)["keys"]
+            count += 0 if record is None else int(record["count"])
+    return count
 
 
 def _sizes(store: RocksStore, record: Mapping[str, Any]) -> list[Size]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, assert_never
 
@@ -28,6 +28,7 @@ from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.views import View
 from lowwater.engine.local.described import described, without_addresses
+from lowwater.engine.local.parted_process import PARTS
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.stateless import Step
 from lowwater.errors import StateError
@@ -45,6 +46,7 @@ def describe_graph(
     clock: ClockLike,
     bundle_size: int,
     views: Sequence[View | None] = (),
+    parted: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return what a state directory must know of the pipeline it belongs to.
 
@@ -54,14 +56,18 @@ def describe_graph(
         clock: Where processing time comes from.
         bundle_size: How many elements a bundle has at most.
         views: How each output becomes the changes of a table; ``None`` for one that does not.
+        parted: The names of the stages whose keys are in parts.
     """
     leaving = [output_name(graph, graph.stages[stage], tag) for stage, tag in outputs]
     for at, view in enumerate(views):
         if view is not None:  # what the table outside holds depends on it
             leaving[at] = " → ".join([leaving[at], *map(_step, view.steps), f"table {view.key!r}"])
+    stages = {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages}
+    for name in parted:
+        stages[name]["parts"] = PARTS
     return {
         "sources": {graph.name_of(read): _describe_read(read) for read in graph.reads},
-        "stages": {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages},
+        "stages": stages,
         "outputs": leaving,
         # It cuts bundles; what other clocks say has no part in where bundles are cut.
         "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
@@ -265,6 +271,9 @@ def changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> I
             elif order != list(dict.fromkeys(before)):
                 was, is_ = ", ".join(map(repr, before)), ", ".join(map(repr, order))
                 yield f"{name} came in the order {was} and come in the order {is_}"
+        elif part == "parts":
+            was, is_ = ("without" if one is None else "with" for one in (before, after))
+            yield f"{prefix}it ran {was} workers=, and is to run {is_}"
         elif before != after:
             yield f"{name} was {before!r} and is {after!r}"
 

@@ -107,7 +107,9 @@ class DurableRun:
         self._every = every
         leaving = [(output.stage, output.tag) for output in outputs]
         views = [output.view for output in outputs]
-        self._description = describe_graph(run.graph, leaving, clock, bundle_size, views)
+        self._description = describe_graph(
+            run.graph, leaving, clock, bundle_size, views, run.parted
+        )
         self._memory = memory
         self._epoch = 0
         self._state_id = ""

@@ -31,7 +31,7 @@ from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.parted_process import Workers
+from lowwater.engine.local.parted_process import PartedProcess, Workers
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
@@ -221,6 +221,15 @@ class LocalRun:
     def taken(self) -> int:
         """How many elements this run has processed; ``metrics.events`` counts those read."""
         return sum(reader.taken for reader in self.readers)
+
+    @property
+    def parted(self) -> list[str]:
+        """The names of the stages whose keys are in parts, for workers."""
+        return [
+            self.graph.name_of(run.stage)
+            for run in self._stages
+            if isinstance(run.operator, PartedProcess)
+        ]
 
     def report_replaced(self) -> None:
         """Have outcomes say which windows with panes merged away; not for a durable run."""

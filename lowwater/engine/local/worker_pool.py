@@ -24,7 +24,7 @@ from lowwater.errors import InternalError, InvalidArgument, LowwaterError, Worke
 Answer = Callable[[int, Any], Any]
 """Answers a request, in the worker of this number."""
 
-_SECONDS_TO_END = 5.0
+_SECONDS_TO_END = 1.0
 
 
 @final

@@ -15,7 +15,7 @@ from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.folds import Fold
 from lowwater.engine.process.output import MAIN
-from lowwater.engine.process.persistence import FACTS, StoredProcess, check_facts
+from lowwater.engine.process.persistence import FACTS, StoredProcess, check_facts, stored_parts
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
@@ -52,6 +52,11 @@ def verify_process(store: StateStore, place: StoredPlace) -> None:
     Raises:
         StateError: There is nothing of it, or what there is is damaged.
     """
+    for part in stored_parts(store, place):
+        _verify(store, part)
+
+
+def _verify(store: StateStore, place: StoredPlace) -> None:
     (data,) = store.get([place.prefix(FACTS)])
     if data is None:
         raise StateError(f"there is nothing of the stage {place.stage!r}")

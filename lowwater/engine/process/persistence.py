@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -32,6 +33,22 @@ _WHAT = "the stored state of a process"
 _WIDTH = 8
 _BIAS = 1 << 63
 _EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone until")
+
+
+def stored_parts(store: StateStore, place: StoredPlace) -> list[StoredPlace]:
+    """Return where the parts of a stage are stored, each a process of its own; or the one place.
+
+    Raises:
+        StateError: What is stored is damaged.
+    """
+    (data,) = store.get([place.prefix(FACTS)])
+    if data is None:
+        return [place]
+    with decoding(_WHAT):
+        count = decode(data).get("groups", place.count)
+        if type(count) is not int or count < 1 or place.count % count:
+            raise damaged(_WHAT, f"a part has {count!r} of {place.count} key groups")
+    return [replace(place, first=first, count=count) for first in place.groups[::count]]
 
 
 @final

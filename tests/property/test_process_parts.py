@@ -1,0 +1,146 @@
+"""Keyed computations in parts equal one over all keys, and are the same for any number of workers.
+
+Workers are simulated: each has its own parts, and all that goes there and back is packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowwater.engine.graph.graph import Computed
+from lowwater.engine.local.parted_process import PARTS, HostedParts, PartedProcess, Workers
+from lowwater.engine.local.worker_messages import pack, unpack
+from lowwater.engine.process import ProcessOperator
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
+from lowwater.engine.records.steps import ClockAdvance, WatermarkAdvance
+from lowwater.state.key_layout import END, StoredPlace
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch
+from tests.examples import examples
+from tests.property import process_model as model
+from tests.property.test_process import WINDOWS
+
+STAGE = "stage 3"
+
+
+class SimulatedWorkers(Workers):
+    """Workers in this process, each with parts of its own, which get and give bytes alone."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._each = [Workers(count) for _ in range(count)]
+
+    def add(self, stage: int, made: Callable[[Sequence[int]], HostedParts]) -> None:
+        for each in self._each:
+            each.add(stage, made)
+
+    def ask(self, stage: int, requests: Mapping[int, Any]) -> list[Any]:
+        return [
+            unpack(pack(self._each[at]._answer(at, unpack(pack((stage, *request))))))
+            for at, request in requests.items()
+        ]
+
+
+def work_of(windowed: bool) -> Computed:
+    kind = model.ScriptedInWindows if windowed else model.ScriptedToTheEnd
+    windowing = WINDOWS if windowed else None
+    definition = Definition.of(kind(model.LATENESS), windowing)
+    return Computed(definition.process, windowing, definition.outputs)
+
+
+def parted(windowed: bool, count: int) -> PartedProcess:
+    made = PartedProcess(work_of(windowed), 0, SimulatedWorkers(count))
+    made.keep_in_store(StoredPlace(STAGE, 0, KEY_GROUPS))
+    return made
+
+
+def committed(operator: ProcessOperator | PartedProcess, store: MemoryStore) -> None:
+    batch = Batch()
+    operator.save(batch)
+    store.commit(batch)
+
+
+def by_key(found: list[Any], tag: str) -> dict[Any, list[Any]]:
+    """What came of each key, in its order."""
+    every: dict[Any, list[Any]] = {}
+    for each in found:
+        if each[0] == tag:
+            every.setdefault(each[1], []).append(each)
+    return every
+
+
+def test_the_keys_of_the_model_are_in_several_parts() -> None:
+    groups = key_groups((Column.of_objects(list("abc")),), KEY_GROUPS)
+    assert len(set((groups // (KEY_GROUPS // PARTS)).tolist())) > 1
+    assert len(np.unique(groups % 8)) > 1
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@examples(3, is_core=True)
+@given(
+    acts=model.ACTS,
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    survives=st.lists(st.booleans(), min_size=1, max_size=5),
+    count=st.integers(2, 8),
+    other=st.integers(1, 8),
+)
+def test_as_the_whole_and_the_same_for_any_number(
+    windowed: bool,
+    acts: list[model.Act],
+    sizes: list[int],
+    survives: list[bool],
+    count: int,
+    other: int,
+) -> None:
+    """S-K1 to S-K12, but for the order among keys; state too, restored by other workers."""
+    work = work_of(windowed)
+    whole = ProcessOperator(work.process, windowing=work.windowing)
+    stores = [MemoryStore(MemoryContents()) for _ in range(2)]
+    one, many = parted(windowed, 1), parted(windowed, count)
+    for step in (WatermarkAdvance(0), ClockAdvance(0)):
+        for operator in (whole, one, many):
+            operator.step(step)
+    for turn, act in enumerate(model.all_cut(acts, sizes)):
+        outputs = [operator.step(model.step(act)) for operator in (whole, one, many)]
+        found = [model.given_by(output) for output in outputs]
+        late = [model.late_of(act, output) for output in outputs]
+        assert found[1] == found[2]
+        assert late[0] == late[1] == late[2]
+        for tag in ("told", "main"):
+            assert by_key(found[0], tag) == by_key(found[1], tag)
+        if isinstance(act, list):  # those of records come in the order of these
+            assert [g for g in found[0] if g[0] == "told"] == [
+                g for g in found[1] if g[0] == "told"
+            ]
+        elif act[0] == "watermark":  # and those of timers in that of time
+            due = [value[2] for tag, _, _, value in found[0] if value[0] in ("once", "again")]
+            assert due == [v[2] for tag, _, _, v in found[1] if v[0] in ("once", "again")]
+        for each in (one, many):
+            assert each.state_rows == whole.state_rows
+            assert each.output_watermark == whole.output_watermark
+            assert each.next_deadline == whole.next_deadline
+            hold, wanted = each.hold(), whole.hold()
+            assert (hold is None) == (wanted is None)
+            assert hold is None or wanted is None or hold.at == wanted.at
+        if not survives[turn % len(survives)]:
+            for operator, store in zip((one, many), stores, strict=True):
+                committed(operator, store)
+            assert list(stores[0].scan(b"", END)) == list(stores[1].scan(b"", END))
+            one, many = parted(windowed, 1), parted(windowed, other)
+            one.restore(stores[0])
+            many.restore(stores[1])
+            count, other = other, count
+            assert (many.watermark, many.clock) == (whole.watermark, whole.clock)
+            assert many.output_watermark == whole.output_watermark
+    assert one.state_rows == many.state_rows == 0
+    for operator, store in zip((one, many), stores, strict=True):
+        committed(operator, store)
+        assert len(list(store.scan(b"", END))) == PARTS  # the facts of each
