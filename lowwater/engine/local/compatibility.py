@@ -271,7 +271,7 @@ def changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> I
             elif order != list(dict.fromkeys(before)):
                 was, is_ = ", ".join(map(repr, before)), ", ".join(map(repr, order))
                 yield f"{name} came in the order {was} and come in the order {is_}"
-        elif part == "parts":
+        elif part == "parts" and before != after:
             was, is_ = ("without" if one is None else "with" for one in (before, after))
             yield f"{prefix}it ran {was} workers=, and is to run {is_}"
         elif before != after:

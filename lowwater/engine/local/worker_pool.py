@@ -7,6 +7,7 @@ answered with the error. A worker ends when its pipe does: with the run, however
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -25,6 +26,7 @@ Answer = Callable[[int, Any], Any]
 """Answers a request, in the worker of this number."""
 
 _SECONDS_TO_END = 1.0
+_PR_SET_PDEATHSIG = 1
 
 
 @final
@@ -158,6 +160,7 @@ def _serve(
     """Answer requests until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run's process deals with it, and ends this
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_parent()
     for other in others:  # else a pipe would not end with the run, but with its last worker
         other.close()
     while True:
@@ -173,3 +176,9 @@ def _serve(
             pipe.send_bytes(reply)
         except OSError:
             os._exit(0)
+
+
+def _end_with_parent() -> None:  # pragma: no cover (it runs in the workers)
+    """Have Linux end this process with its parent, in the middle of a hook too."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,325 @@
+"""Worker processes: the same output, order and state for any number, and errors as without them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lowwater as lw
+from lowwater.cli.main import main
+from lowwater.engine.local.parted_process import PARTS
+from lowwater.errors import (
+    DataError,
+    InternalError,
+    InvalidArgument,
+    PipelineWarning,
+    StateError,
+    WorkerLost,
+)
+from lowwater.pipeline.state_tools import state_info, verify_state
+from tests.paths import ROOT
+from tests.unit.engine.local.durable_runs import KEYS, ROWS, output, run, stopped, write_files
+
+SECOND = 1_000_000
+RECORDS = [
+    {"t": n * SECOND - (n % 7) * 3 * SECOND, "k": f"k{n % 23}", "n": n, "x": n / 3}
+    for n in range(400)
+]
+ODD = [
+    None, True, -(2**70), 2**63, 1.5, "text", b"bytes", (1, "two"), [1, [2]], {"a": {1: 2}},
+    {3, 1, 2}, Decimal("1.50"), dt.date(2024, 2, 29), dt.timedelta(seconds=1),
+]  # fmt: skip
+"""Values of every kind that state can have."""
+
+
+class Visits:
+    """Has cells, timers of both domains, holds, outputs, refusals and retractions."""
+
+    retracts = True
+    count = lw.value_cell(0)
+    seen = lw.list_cell()
+    silence = lw.timer()
+    look = lw.timer(domain="processing")
+    odd = lw.output()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        if record["n"] % 31 == 30:
+            ctx.late(f"not {record['n']}")
+            return
+        ctx.count.set(ctx.count.get() + 1)
+        ctx.seen.append(record["n"])
+        ctx.silence.set(ctx.time + 20 * SECOND, output_time=ctx.time)
+        ctx.emit({"n": record["n"], "x": record["x"], "count": ctx.count.get()})
+        if record["n"] % 5 == 0:
+            ctx.emit({"n": record["n"], "x": record["x"], "count": ctx.count.get()}, kind="retract")
+        ctx.emit({"odd": ODD[record["n"] % len(ODD)], "all": ctx.seen.get()}, tag="odd")
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"silent": ctx.key, "seen": ctx.seen.get()}, tag="odd")
+        ctx.seen.clear()
+
+    def on_end(self, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"end": ctx.count.get()}, tag="odd")
+
+
+def records() -> Any:
+    return lw.from_iterable(RECORDS, time="t", watermark=lw.BoundedDisorder("10s")).key_by("k")
+
+
+def of_key(found: list[Any]) -> list[str]:
+    """What was emitted, in an order that does not depend on that among keys."""
+    return sorted(map(repr, found))
+
+
+@pytest.mark.parametrize("tag", ["main", "odd"])
+def test_the_same_for_any_number(tag: str) -> None:
+    def found(**options: Any) -> tuple[list[Any], Any]:
+        stage = records().process(Visits())
+        stage = stage if tag == "main" else stage.output(tag)
+        result = stage.collect(bundle_size=50, **options)
+        return result.to_arrow().to_pylist(), list(result.late)
+
+    without, late = found()
+    assert len(without) > 300
+    assert late
+    one = found(workers=1)
+    assert of_key(one[0]) == of_key(without)
+    assert one[1] == late
+    for count in (2, 5, PARTS):
+        assert found(workers=count) == one
+    assert not multiprocessing.active_children()
+
+
+def test_keys_of_several_columns_and_types_windows_and_stages_behind() -> None:
+    class Windowed:
+        seen = lw.list_cell()
+
+        def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+            ctx.seen.append(record["n"])
+
+        def on_window_expired(self, ctx: lw.ProcessContext) -> None:
+            ctx.emit({"seen": ctx.seen.get(), "start": int(ctx.window.start)})
+
+    mixed = [{**each, "k": each["n"] % 5 if each["n"] < 200 else each["k"]} for each in RECORDS]
+    stage = (
+        lw.from_iterable(
+            mixed, time="t", watermark=lw.BoundedDisorder("30s"), clock=lw.ManualClock(0)
+        )
+        .key_by("k", odd=lw.col("n") % 2)
+        .window(lw.Sessions("9s"))
+        .process(Windowed())
+    )
+    behind = stage.key_by("odd").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    for each in (stage, behind):
+        wanted = each.collect(workers=1).to_arrow()
+        assert of_key(wanted.to_pylist()) == of_key(each.collect().to_arrow().to_pylist())
+        assert each.collect(workers=4).to_arrow().equals(wanted)
+
+
+class Fails:
+    """Fails at some records."""
+
+    def __init__(self, how: Any, at: tuple[int, ...] = (0,)) -> None:
+        self.how, self.at = how, at
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        if record["n"] in self.at:
+            self.how(record, ctx)
+        ctx.emit(record)
+
+
+def divided(record: Any, ctx: Any) -> None:
+    raise ZeroDivisionError(f"in {record['n']}")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_hook_that_fails_does_so_as_without_workers(count: int) -> None:
+    """Of several failures in one bundle, the first in order of arrival is the one that is told."""
+    numbers = (350, 351, 352, 353)
+    stage = records().process(Fails(divided, numbers))
+    with pytest.raises(DataError) as wanted:
+        stage.collect()
+    with pytest.raises(DataError) as found:
+        stage.collect(workers=count)
+    assert str(found.value) == str(wanted.value)
+    assert "in 350" in str(found.value)
+    assert any("ZeroDivisionError" in note for note in found.value.__notes__)
+    assert not multiprocessing.active_children()
+
+
+def test_what_is_no_plain_value_is_refused_in_words() -> None:
+    class Own:
+        pass
+
+    stage = records().process(Fails(lambda record, ctx: ctx.emit(Own())))
+    assert any(isinstance(each, Own) for each in stage.collect(workers=1).values())
+    with pytest.raises(DataError, match="Own cannot be passed between processes.*plain values"):
+        stage.collect(workers=2)
+
+
+def test_a_worker_that_is_killed_ends_the_run_in_words() -> None:
+    stage = records().process(Fails(lambda *_: os.kill(os.getpid(), signal.SIGKILL)))
+    with pytest.raises(WorkerLost, match=r"worker process \d of 3 .*SIGKILL.*last commit"):
+        stage.collect(workers=3)
+    assert not multiprocessing.active_children()
+
+
+def test_a_worker_that_exits_ends_the_run_in_words() -> None:
+    stage = records().process(Fails(lambda *_: os._exit(7)))
+    with pytest.raises(WorkerLost, match="has ended, with the exit code 7"):
+        stage.collect(workers=2)
+    stage = records().process(Fails(lambda *_: sys.exit("enough")))
+    with pytest.raises(InternalError, match="SystemExit: enough"):
+        stage.collect(workers=2)
+
+
+def test_what_a_hook_changes_outside_of_its_cells_stays_in_its_process() -> None:
+    seen: list[int] = []
+    stage = records().process(Fails(lambda record, ctx: seen.append(record["n"])))
+    stage.collect(workers=2)
+    assert seen == []
+    stage.collect(workers=1)
+    assert seen == [0]
+
+
+def test_a_run_that_is_left_leaves_no_workers() -> None:
+    panes = iter(records().process(Fails(divided, ())).run(workers=2, bundle_size=10))
+    next(panes)
+    assert len(multiprocessing.active_children()) == 2
+    del panes
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("value", [0, -1, 17, 1.0, True, "all"])
+def test_numbers_that_are_none(value: Any) -> None:
+    with pytest.raises(InvalidArgument, match='workers=.*1 to 16, or "auto"'):
+        records().process(Fails(divided, ())).collect(workers=value)
+
+
+def test_auto_is_the_number_of_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    panes = iter(records().process(Fails(divided, ())).run(workers="auto", bundle_size=10))
+    next(panes)
+    assert len(multiprocessing.active_children()) == 3
+    del panes
+
+
+def test_workers_that_would_have_nothing_to_do() -> None:
+    counted = records().window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    with pytest.warns(PipelineWarning, match="workers=2 .* changes nothing"):
+        counted.collect(workers=2)
+    counted.collect(workers="auto")
+    in_order = records().process(Fails(divided, ()), order="event_time")
+    with pytest.warns(PipelineWarning, match="in order of arrival"):
+        in_order.collect(workers=2)
+
+
+class Totals:
+    """Has state of each sort, for runs that are stopped."""
+
+    total = lw.value_cell(0)
+    values = lw.list_cell()
+    silence = lw.timer()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.total.set(ctx.total.get() + record["value"])
+        ctx.values.append(record["value"])
+        ctx.silence.set(ctx.time + 30 * SECOND, output_time=ctx.time)
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"total": ctx.total.get(), "values": ctx.values.get()})
+        ctx.values.clear()
+
+
+def totals(source: Path) -> Any:
+    watermark = lw.BoundedDisorder("5s")
+    return (
+        lw.read_parquet(source, time="at", watermark=watermark, clock=lw.ManualClock(0))
+        .deduplicate(id="value", within="1m")
+        .key_by("key")
+        .process(Totals())
+    )
+
+
+def test_another_number_of_workers_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_files(tmp_path / "in")
+    run(totals(source), tmp_path / "whole")
+    wanted = output(tmp_path / "whole")
+    assert len(wanted["part"]) > KEYS
+    place = tmp_path / "other"
+    for count in (3, 1, 2, 16):
+        stopped(totals(source), place, commits=5, workers=count)
+    assert state_info(place / "state").keys == KEYS
+    assert verify_state(place / "state") > PARTS
+    assert main(["state", "verify", str(place / "state")]) == 0
+    run(totals(source), place, workers=2)
+    assert output(place) == wanted
+    assert sum(len(each["values"]) for each in wanted["part"]) == 3 * ROWS
+
+
+def test_with_and_without_workers_are_two_layouts(tmp_path: Path) -> None:
+    source = write_files(tmp_path / "in")
+    for place, first, then in (
+        (tmp_path / "a", {}, {"workers": 2}),
+        (tmp_path / "b", {"workers": 2}, {}),
+    ):
+        stopped(totals(source), place, commits=3, **first)
+        with pytest.raises(StateError, match=r"it ran with(out)? workers=, and is to run with"):
+            run(totals(source), place, **then)
+        run(totals(source), place, **first)
+
+
+def test_a_cell_that_cannot_be_stored_is_told(tmp_path: Path) -> None:
+    class Odd:
+        held = lw.value_cell()
+
+        def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+            ctx.held.set(object())
+
+    source = lw.read_parquet(write_files(tmp_path / "in"), time="at", watermark=lw.Ascending())
+    with pytest.raises(StateError, match=r"held.*k\d"):
+        run(source.key_by("key").process(Odd()), tmp_path, workers=2)
+
+
+SCRIPT = """
+import os, time
+import lowwater as lw
+
+class Slow:
+    def on_record(self, record, ctx):
+        os.write(1, b"%d\\n" % os.getpid())  # in one piece: the other one writes, too
+        time.sleep(600)
+
+os.write(1, b"%d\\n" % os.getpid())
+lw.from_iterable([{"t": 1, "k": n} for n in range(64)], time="t").key_by("k").process(Slow()).collect(
+    workers=2
+)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_run(how: signal.Signals, tmp_path: Path) -> None:
+    """Whatever ends the run: Ctrl-C reaches its whole group, the others the run alone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, cwd=ROOT, start_new_session=True,
+    ) as run:  # fmt: skip
+        assert run.stdout is not None
+        assert len({run.stdout.readline() for _ in range(3)}) == 3
+        if how == signal.SIGINT:
+            os.killpg(run.pid, how)
+        else:
+            os.kill(run.pid, how)
+        assert run.wait(30) != 0
+        assert run.stdout.read() == ""  # until the last of those that could write has ended
