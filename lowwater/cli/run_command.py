@@ -84,6 +84,13 @@ def add_command(commands: Any) -> None:
         "(default: 50000)",
     )
     run.add_argument(
+        "--workers",
+        type=_workers,
+        metavar="N",
+        help="call the hooks of per-record processes in N worker processes; auto: one for each "
+        "processor",
+    )
+    run.add_argument(
         "--on-error",
         choices=("dead_letter", "raise"),
         help="turn invalid records into dead letters, or stop at the first one (default: dead "
@@ -96,6 +103,11 @@ def positive(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+
+
+def _workers(text: str) -> int | str:
+    """Read a number of workers from the command line, or ``auto``."""
+    return text if text == "auto" else positive(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -161,12 +173,16 @@ def _refuse(options: argparse.Namespace, *names: str, because: str) -> None:
             raise InvalidArgument(f"--{said} does not apply: {because}", hint="Leave it out")
 
 
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of any run."""
+    return {name: getattr(options, name) for name in ("bundle_size", "on_error", "workers")}
+
+
 def _write(writing: Writing, options: argparse.Namespace) -> Metrics:
     try:
         return writing.run(
             state=options.state,
-            bundle_size=options.bundle_size,
-            on_error=options.on_error,
+            **_given(options),
             remove=options.remove or (),
             drop_undelivered=bool(options.drop_undelivered),
         )
@@ -252,7 +268,7 @@ def _print_to(
     from lowwater.engine.records.python_values import python_rows
     from lowwater.pipeline import Pipeline
 
-    given = {"bundle_size": options.bundle_size, "on_error": options.on_error}
+    given = _given(options)
     if kind == "table" and isinstance(target, Pipeline):
         from lowwater.io.terminal import PaneTable
 
@@ -310,7 +326,7 @@ def _write_parquet(target: Pipeline | Processed, options: argparse.Namespace) ->
     """Write one file: at the end, because the types of all panes are known only then."""
     import pyarrow.parquet as pq
 
-    given = {"bundle_size": options.bundle_size, "on_error": options.on_error}
+    given = _given(options)
     if options.limit is None:
         result = target.collect(**given)
         table, metrics = result.to_arrow(target._to()._tag), result.metrics

@@ -33,6 +33,7 @@ _EMBEDDED = {
     "trace": 'Leave it out; outputs="all" and lowwater.spark.progress(query) tell why',
     "on_late": 'Use outputs="all", and filter by output in foreachBatch',
     "progress": "Use lowwater.spark.progress(query), or observedMetrics in the query's progress",
+    "workers": "Spark's tasks are the workers: key_groups= says how many have work",
 }
 """Options of the embedded runner, with the closest equivalent on Spark."""
 

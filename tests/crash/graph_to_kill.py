@@ -131,6 +131,7 @@ def main() -> None:
         visits.output("looked").write_jsonl(out / "looked"),
         sums.write_to(SqliteTable(table, "sums"), JsonLinesFolder(str(out / "sums"))),
         bundle_size=20,
+        parted=True,
     )
 
 

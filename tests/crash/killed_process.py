@@ -42,10 +42,19 @@ class Instructions:
     memory_limit: int | None
     began: float
 
-    def run(self, *outputs: Writing, bundle_size: int) -> None:
-        """Run until the end or death; at the end, write the metrics and the duration."""
+    def run(self, *outputs: Writing, bundle_size: int, parted: bool = False) -> None:
+        """Run until the end or death; at the end, write the metrics and the duration.
+
+        Args:
+            outputs: What to run.
+            bundle_size: Of the run.
+            parted: Whether to run with workers: one, two or three, at each start another number.
+        """
+        starts = self.folder / "starts"
+        starts.write_text((starts.read_text() if starts.exists() else "") + "x")
+        workers = 1 + len(starts.read_text()) % 3 if parted else None
         metrics: Metrics = lw.run(
-            *outputs, state=self.folder / "state", commit_every="bundle",
+            *outputs, state=self.folder / "state", commit_every="bundle", workers=workers,
             memory_limit=self.memory_limit, bundle_size=bundle_size, progress=False,
         )  # fmt: skip
         (self.folder / "out" / "metrics.json").write_text(json.dumps(metrics.remember()))

@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[str, Build]] = {
 }
 EMBEDDED = (
     "bundle_size", "clock", "commit_every", "max_skew", "on_dead_letter", "on_late", "progress",
-    "trace",
+    "trace", "workers",
 )  # fmt: skip
 
 

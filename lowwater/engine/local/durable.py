@@ -12,6 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import is_dataclass, replace
 from typing import Any, final
 
@@ -133,7 +134,7 @@ class DurableRun:
         Args:
             outcomes: The run's own outcomes, perhaps after callbacks have seen them.
         """
-        with self._memory.open(self._path) as store:
+        with self._memory.open(self._path) as store, closing(self._run):
             stored = self._take_up(store)
             writer = Writer(
                 id=self._state_id,

@@ -222,6 +222,11 @@ class LocalRun:
         """How many elements this run has processed; ``metrics.events`` counts those read."""
         return sum(reader.taken for reader in self.readers)
 
+    def close(self) -> None:
+        """End the workers of a durable run, which are needed until its last commit."""
+        if self._workers is not None:
+            self._workers.close()
+
     @property
     def parted(self) -> list[str]:
         """The names of the stages whose keys are in parts, for workers."""
@@ -347,8 +352,9 @@ class LocalRun:
         self._iterated = True
         with ExitStack() as closing:
             if self._workers is not None:
-                closing.callback(self._workers.close)
                 self._workers.start()
+                if not self._durable:  # else the last commit is still to come
+                    closing.callback(self._workers.close)
             for reader in self.readers:
                 closing.callback(reader.close)
             yield from self._outcomes()

@@ -52,6 +52,7 @@ class WorkerPool:
         self._answer = answer
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
+        self._closed = False
 
     def ask(self, requests: Mapping[int, Any]) -> list[Any]:
         """Send requests to workers, all before the first answer is awaited; return the answers.
@@ -82,6 +83,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers; a second call does nothing."""
+        self._closed = True
         pipes, self._pipes = self._pipes, []
         for pipe in pipes:
             pipe.close()
@@ -94,6 +96,8 @@ class WorkerPool:
 
     def start(self) -> None:
         """Fork the workers; a second call does nothing."""
+        if self._closed:
+            raise InternalError("workers were asked for something after they were ended")
         if self._pipes:
             return
         forking = multiprocessing.get_context("fork")
