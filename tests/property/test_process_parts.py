@@ -31,7 +31,7 @@ from tests.property.test_process import WINDOWS
 STAGE = "stage 3"
 
 
-class SimulatedWorkers(Workers):
+class SimulatedWorkers(Workers):  # type: ignore[misc]  # final
     """Workers in this process, each with parts of its own, which get and give bytes alone."""
 
     def __init__(self, count: int) -> None:

@@ -14,11 +14,10 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, final
 
-from lowwater import errors
 from lowwater.engine.local.worker_messages import pack, unpack
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
 
@@ -151,11 +150,18 @@ def as_plain(error: BaseException) -> list[Any]:
 def as_error(plain: Sequence[Any]) -> LowwaterError:
     """Return the error that :func:`as_plain` was given; what caused it is a note."""
     name, what, where, hint, cause = plain
-    kind = getattr(errors, name, InternalError)
+    kind = {each.__name__: each for each in _kinds(LowwaterError)}.get(name, InternalError)
     made: LowwaterError = kind(what, where=where, hint=hint)
     if cause:
         made.add_note(f"In a worker process:\n{cause}")
     return made
+
+
+def _kinds(of: type[LowwaterError]) -> Iterator[type[LowwaterError]]:
+    """Yield a class of errors and all below it."""
+    yield of
+    for each in of.__subclasses__():
+        yield from _kinds(each)
 
 
 def _serve(

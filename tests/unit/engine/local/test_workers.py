@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from tests.paths import ROOT
 from tests.unit.engine.local.durable_runs import KEYS, ROWS, output, run, stopped, write_files
 
 SECOND = 1_000_000
-RECORDS = [
+RECORDS: list[dict[str, Any]] = [
     {"t": n * SECOND - (n % 7) * 3 * SECOND, "k": f"k{n % 23}", "n": n, "x": n / 3}
     for n in range(400)
 ]
@@ -107,6 +108,7 @@ def test_keys_of_several_columns_and_types_windows_and_stages_behind() -> None:
             ctx.seen.append(record["n"])
 
         def on_window_expired(self, ctx: lw.ProcessContext) -> None:
+            assert ctx.window is not None
             ctx.emit({"seen": ctx.seen.get(), "start": int(ctx.window.start)})
 
     mixed = [{**each, "k": each["n"] % 5 if each["n"] < 200 else each["k"]} for each in RECORDS]
@@ -162,7 +164,7 @@ def test_what_is_no_plain_value_is_refused_in_words() -> None:
 
     stage = records().process(Fails(lambda record, ctx: ctx.emit(Own())))
     assert any(isinstance(each, Own) for each in stage.collect(workers=1).values())
-    with pytest.raises(DataError, match="Own cannot be passed between processes.*plain values"):
+    with pytest.raises(DataError, match=r"Own cannot be passed between processes.*plain values"):
         stage.collect(workers=2)
 
 
@@ -201,7 +203,7 @@ def test_a_run_that_is_left_leaves_no_workers() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 17, 1.0, True, "all"])
 def test_numbers_that_are_none(value: Any) -> None:
-    with pytest.raises(InvalidArgument, match='workers=.*1 to 16, or "auto"'):
+    with pytest.raises(InvalidArgument, match=r'workers=.*1 to 16, or "auto"'):
         records().process(Fails(divided, ())).collect(workers=value)
 
 
@@ -268,6 +270,31 @@ def test_another_number_of_workers_goes_on(
     assert sum(len(each["values"]) for each in wanted["part"]) == 3 * ROWS
 
 
+def test_a_run_that_is_asked_to_stop_commits_what_its_workers_have(tmp_path: Path) -> None:
+    """Its last commit comes after it has ended, and needs the workers still."""
+    source = write_files(tmp_path / "in")
+    run(totals(source), tmp_path / "whole")
+    for count in (2, 3):
+        handles: list[Any] = []
+        ready, bundles = threading.Event(), iter(range(4))
+
+        def stop(_: Any, given: Any = (ready, handles, bundles)) -> None:
+            ready, handles, left = given
+            if next(left, None) is None:
+                ready.wait()
+                handles[0].stop()
+
+        options = {"state": tmp_path / "state", "bundle_size": 10, "commit_every": "1h"}
+        written = totals(source).write_jsonl(tmp_path / "out")
+        handles.append(written.start(workers=count, progress=stop, **options))
+        ready.set()
+        handles[0].wait()
+        assert verify_state(tmp_path / "state") > PARTS
+        assert state_info(tmp_path / "state").keys > 0
+    run(totals(source), tmp_path, workers=1)
+    assert output(tmp_path) == output(tmp_path / "whole")
+
+
 def test_with_and_without_workers_are_two_layouts(tmp_path: Path) -> None:
     source = write_files(tmp_path / "in")
     for place, first, then in (
@@ -288,8 +315,9 @@ def test_a_cell_that_cannot_be_stored_is_told(tmp_path: Path) -> None:
             ctx.held.set(object())
 
     source = lw.read_parquet(write_files(tmp_path / "in"), time="at", watermark=lw.Ascending())
+    written = source.key_by("key").process(Odd()).write_jsonl(tmp_path / "out")
     with pytest.raises(StateError, match=r"held.*k\d"):
-        run(source.key_by("key").process(Odd()), tmp_path, workers=2)
+        written.run(state=tmp_path / "state", bundle_size=10, commit_every="bundle", workers=2)
 
 
 SCRIPT = """
@@ -302,9 +330,8 @@ class Slow:
         time.sleep(600)
 
 os.write(1, b"%d\\n" % os.getpid())
-lw.from_iterable([{"t": 1, "k": n} for n in range(64)], time="t").key_by("k").process(Slow()).collect(
-    workers=2
-)
+records = lw.from_iterable([{"t": 1, "k": n} for n in range(64)], time="t").key_by("k")
+records.process(Slow()).collect(workers=2)
 """
 
 
