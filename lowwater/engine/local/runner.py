@@ -28,6 +28,7 @@ from lowwater.engine.graph.graph import (
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.emitting_stage import EmittingRun
+from lowwater.engine.local.input_watermarks import InputWatermarks, StageRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
@@ -36,7 +37,6 @@ from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
 from lowwater.engine.local.source_verdict import RunVerdict
-from lowwater.engine.local.source_watermark import followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
@@ -47,11 +47,10 @@ from lowwater.engine.records.problems import Tally
 from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
-from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
+from lowwater.watermark import StageWatermark, which_may_read
 
 _LOG = logging.getLogger("lowwater.engine")
 
-StageRun: TypeAlias = WindowRun | EmittingRun
 Observer: TypeAlias = Callable[[Metrics], None]
 _NOTHING: Input = ("", -1)
 
@@ -169,17 +168,7 @@ class LocalRun:
             [run.metrics for run in self._stages],
             self._tallies(),
         )
-        self._reading = [_reading(graph, stage.inputs) for stage in graph.stages]
-        self._reading_left = {
-            number: _reading(graph, stage.inputs[: stage.work.left])
-            for number, stage in enumerate(graph.stages)
-            if isinstance(stage.work, Joined)
-        }
-        self._reading_right = {
-            number: _reading(graph, stage.inputs[stage.work.left :])
-            for number, stage in enumerate(graph.stages)
-            if isinstance(stage.work, Joined)
-        }
+        self._inputs = InputWatermarks(graph, self.readers, self._stages)
         if durable:
             share = None if memory is None else memory // max(1, len(self._stages))
             for run in self._stages:
@@ -325,25 +314,7 @@ class LocalRun:
 
     def watermarks(self) -> list[StageWatermark]:
         """Report the watermarks of sources and stages, and what holds each (S-H3)."""
-        graph = self.graph
-        before = {graph.name_of(read): list[str]() for read in graph.reads}
-        for stage in graph.stages:
-            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
-            before[graph.name_of(stage)] = list(dict.fromkeys(origins))
-        low = LowWatermarks(before)
-        for reader in self.readers:
-            name = graph.name_of(reader.read)
-            low.enter(name, [Hold(self._source_watermark(reader), reader.mark.holder(self._clock))])
-            low.leave(name)
-        for run in self._stages:
-            name, operator = graph.name_of(run.stage), run.operator
-            low.resume(
-                {name: [operator.watermark, operator.output_watermark]}
-            )  # so that the report never shows a watermark going back
-            low.enter(name)
-            hold = operator.hold()
-            low.leave(name, [] if hold is None else [hold])
-        return low.report(self._clock)
+        return self._inputs.report(self._clock)
 
     def __iter__(self) -> Generator[Outcome, None, None]:
         """Run, yielding outcomes as they occur. Closing the iterator closes the sources."""
@@ -533,13 +504,13 @@ class LocalRun:
                 if operator.is_advancing:
                     to = operator.watermark
                 else:
-                    to = self._input_watermark(run)
+                    to = self._inputs.of(run)
                     if self._clock > START_OF_TIME:
                         yield from run.tick(self._clock)
                     if waiting := self._waiting[run.number]:
                         self._waiting[run.number] = []
                         yield from run.take(waiting)
-                if self._hear_right(run) or to > START_OF_TIME:
+                if self._inputs.tell_right(run) or to > START_OF_TIME:
                     yield from run.advance(to)
                 yield from self._hand_on(run)
             advancing = self._advancing()
@@ -555,31 +526,6 @@ class LocalRun:
             if run.operator.is_advancing:
                 return run.number
         return None
-
-    def _input_watermark(self, run: StageRun) -> int:
-        """Return the lowest output watermark upstream of a stage (S-H3)."""
-        return self._lowest(self._reading[run.number])
-
-    def _hear_right(self, run: StageRun) -> bool:
-        """Tell a join the watermark of its right side, if it minds; return whether there is one."""
-        if not isinstance(run, EmittingRun) or not run.minds_right:
-            return False
-        run.right_watermark = self._lowest(self._reading_right[run.number])
-        return run.right_watermark > START_OF_TIME
-
-    def _lowest(self, origins: Sequence[tuple[bool, int]]) -> int:
-        """Return the lowest output watermark of sources and stages."""
-        low = END_OF_TIME
-        for is_source, at in origins:
-            if is_source:
-                low = min(low, self._source_watermark(self.readers[at]))
-            else:
-                low = min(low, self._stages[at].operator.output_watermark)
-        return low
-
-    def _source_watermark(self, reader: SourceReader) -> int:
-        """Return a source's watermark; an idle source follows the active ones."""
-        return followed(reader.mark, [one.mark for one in self.readers])
 
     def _move_clock(self, now: int | None) -> None:
         """Advance the clock; ``None`` or an earlier instant changes nothing (S-T4)."""
@@ -670,16 +616,8 @@ class LocalRun:
                 operator.watermark,
                 operator.output_watermark,
                 held[self.graph.name_of(run.stage)],
-                self._sides(run),
+                self._inputs.sides(run),
             )
-
-    def _sides(self, run: StageRun) -> tuple[int, int] | None:
-        """Return the watermarks of the sides of a join."""
-        work = run.stage.work
-        if not isinstance(work, Joined):
-            return None
-        left = self._lowest(self._reading_left[run.number])
-        return left, self._lowest(self._reading_right[run.number])
 
 
 def _stage_run(
@@ -715,14 +653,3 @@ def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:
     """Return the key columns of the stages that read a source."""
     keys = [key for at, nth in graph.into(read) for key in graph.stages[at].keys_of(nth)]
     return tuple(dict.fromkeys(keys))
-
-
-def _reading(graph: Graph, flows: Sequence[Flow]) -> list[tuple[bool, int]]:
-    """Return where flows come from, as (whether it is a source, its number)."""
-    origins = dict.fromkeys(flow.origin for flow in flows)
-    return [
-        (True, graph.reads.index(origin))
-        if isinstance(origin, Read)
-        else (False, graph.stages.index(origin))
-        for origin in origins
-    ]

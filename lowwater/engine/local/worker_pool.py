@@ -8,6 +8,7 @@ answered with the error. A worker ends when its pipe does: with the run, however
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -171,6 +172,7 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run's process deals with it, and ends this
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_parent()
+    gc.freeze()  # else a collection touches, and so copies, all that came from the run
     for other in others:  # else a pipe would not end with the run, but with its last worker
         other.close()
     while True:

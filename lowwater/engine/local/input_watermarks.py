@@ -1,0 +1,115 @@
+"""The input watermarks of a run's stages: the lowest of what each reads (S-H3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, final
+
+from lowwater.engine.graph.graph import Flow, Graph, Joined, Read
+from lowwater.engine.local.emitting_stage import EmittingRun
+from lowwater.engine.local.source_reader import SourceReader
+from lowwater.engine.local.source_watermark import followed
+from lowwater.engine.local.window_stage import WindowRun
+from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.watermark import Hold, LowWatermarks, StageWatermark
+
+StageRun: TypeAlias = WindowRun | EmittingRun
+
+_Origins: TypeAlias = list[tuple[bool, int]]
+"""Whether it is a source, and its number."""
+
+
+@final
+class InputWatermarks:
+    """Knows what each stage reads, and how far that is.
+
+    Args:
+        graph: The graph of the run.
+        readers: Its sources.
+        stages: Its stages.
+    """
+
+    def __init__(
+        self, graph: Graph, readers: Sequence[SourceReader], stages: Sequence[StageRun]
+    ) -> None:
+        self._graph = graph
+        self._readers = readers
+        self._stages = stages
+        self._every = [_origins(graph, stage.inputs) for stage in graph.stages]
+        self._sides = {
+            number: (
+                _origins(graph, stage.inputs[: stage.work.left]),
+                _origins(graph, stage.inputs[stage.work.left :]),
+            )
+            for number, stage in enumerate(graph.stages)
+            if isinstance(stage.work, Joined)
+        }
+
+    def of(self, run: StageRun) -> int:
+        """Return the lowest output watermark upstream of a stage (S-H3)."""
+        return self._lowest(self._every[run.number])
+
+    def sides(self, run: StageRun) -> tuple[int, int] | None:
+        """Return the watermarks of the sides of a join; ``None`` for another stage."""
+        if run.number not in self._sides:
+            return None
+        left, right = self._sides[run.number]
+        return self._lowest(left), self._lowest(right)
+
+    def tell_right(self, run: StageRun) -> bool:
+        """Tell a join the watermark of its right side, if it minds; return whether there is one."""
+        if not isinstance(run, EmittingRun) or not run.minds_right:
+            return False
+        run.right_watermark = self._lowest(self._sides[run.number][1])
+        return run.right_watermark > START_OF_TIME
+
+    def report(self, clock: int) -> list[StageWatermark]:
+        """Report the watermarks of sources and stages, and what holds each (S-H3).
+
+        Args:
+            clock: The clock of the run.
+        """
+        graph = self._graph
+        before = {graph.name_of(read): list[str]() for read in graph.reads}
+        for stage in graph.stages:
+            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
+            before[graph.name_of(stage)] = list(dict.fromkeys(origins))
+        low = LowWatermarks(before)
+        for reader in self._readers:
+            name = graph.name_of(reader.read)
+            low.enter(name, [Hold(self._of_source(reader), reader.mark.holder(clock))])
+            low.leave(name)
+        for run in self._stages:
+            name, operator = graph.name_of(run.stage), run.operator
+            low.resume(
+                {name: [operator.watermark, operator.output_watermark]}
+            )  # so that the report never shows a watermark going back
+            low.enter(name)
+            hold = operator.hold()
+            low.leave(name, [] if hold is None else [hold])
+        return low.report(clock)
+
+    def _lowest(self, origins: _Origins) -> int:
+        """Return the lowest output watermark of sources and stages."""
+        low = END_OF_TIME
+        for is_source, at in origins:
+            if is_source:
+                low = min(low, self._of_source(self._readers[at]))
+            else:
+                low = min(low, self._stages[at].operator.output_watermark)
+        return low
+
+    def _of_source(self, reader: SourceReader) -> int:
+        """Return a source's watermark; an idle source follows the active ones."""
+        return followed(reader.mark, [one.mark for one in self._readers])
+
+
+def _origins(graph: Graph, flows: Sequence[Flow]) -> _Origins:
+    """Return where flows come from."""
+    origins = dict.fromkeys(flow.origin for flow in flows)
+    return [
+        (True, graph.reads.index(origin))
+        if isinstance(origin, Read)
+        else (False, graph.stages.index(origin))
+        for origin in origins
+    ]
