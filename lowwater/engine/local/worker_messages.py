@@ -53,7 +53,14 @@ def pack(message: Any) -> bytes:
         DataError: It holds a value of a type that cannot leave its process.
     """
     writer = _Writer()
-    head = _ENCODER.encode([writer.node(message), writer.places])
+    try:
+        head = _ENCODER.encode([writer.node(message), writer.places])
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"text that is not valid Unicode cannot be passed between processes: {error}",
+            where="run(workers=)",
+            hint="Decode it with errors='replace', or run without workers=",
+        ) from error
     size = len(head).to_bytes(_ALIGNED, "little")
     return b"".join([size, head, b"\0" * (-len(head) % _ALIGNED), *writer.parts])
 
@@ -156,8 +163,8 @@ class _Writer:
             raise DataError(
                 f"{error.what.replace('stored', 'passed between processes')}",
                 where="run(workers=)",
-                hint="Emit plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets), "
-                "or run without workers=",
+                hint="Read and emit plain values (numbers, text, bytes, dates, lists, tuples, "
+                "dicts, sets), or run without workers=",
             ) from error
 
     def _buffer(self, data: Any, count: int) -> int:
