@@ -6,6 +6,7 @@ writing files come on top.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -14,13 +15,14 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.graph.sources import Position
+from lowwater.engine.local.parted_process import PARTS
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
@@ -45,7 +47,25 @@ _CASES = (
     ("sliding 1 min by 10 s", 50_000),
 )
 _BUNDLE = 1_000
+_FEWER = 5  # a process takes that many times as long
 _FILL = 50_000
+
+
+class _Smoothed:
+    """A process with a cell or two, for the table of workers."""
+
+    smoothed = lw.value_cell(0.0)
+    silent = lw.timer()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        value = 0.9 * ctx.smoothed.get() + 0.1 * record["value"]
+        ctx.smoothed.set(value)
+        ctx.silent.set(ctx.time + 60_000_000)
+        if record["value"] > 900:
+            ctx.emit({"smoothed": value})
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.smoothed.clear()
 
 
 def bench(out: TextIO, *, events: int, keys: int, rounds: int) -> None:
@@ -70,6 +90,12 @@ def bench(out: TextIO, *, events: int, keys: int, rounds: int) -> None:
             speed = _speeds(pipeline, names, events, bundle_size, rounds)
             found = "   ".join(f"{name} {speed[name] / 1e6:6.2f} M" for name in names)
             print(f"  {windows:22} bundles of {bundle_size:6,}   {found}", file=out, flush=True)
+        few = table.slice(0, events // _FEWER)
+        print(f"\nRecords per second of a process, {len(few):,} records:", file=out)
+        for workers in _numbers_of_workers():
+            named = "in the run" if workers is None else f"{workers} workers"
+            speed = _records_per_second(few, workers, rounds)
+            print(f"  hooks: {named:22} {speed / 1e3:8.0f} k", file=out, flush=True)
         print(f"\nCommits of a durable run, a bundle of {_BUNDLE:,} each, in ms:", file=out)
         p50, p95 = latencies(table.slice(0, min(events, 100 * _BUNDLE)))
         print(f"  p50 {p50:.1f}   p95 {p95:.1f}", file=out, flush=True)
@@ -102,6 +128,25 @@ def events_in_memory(count: int, keys: int) -> pa.Table:
             "value": pa.array(random.integers(0, 1_000, count)),
         }
     )
+
+
+def _numbers_of_workers() -> list[int | None]:
+    """Return the numbers of workers to try: none, and up to one for each processor."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return [None]
+    most = min(os.cpu_count() or 1, PARTS)
+    return [None, *(2**power for power in range(1, most.bit_length()))]
+
+
+def _records_per_second(table: pa.Table, workers: int | None, rounds: int) -> float:
+    stage = lw.from_arrow(table, time="at", watermark=_DELAY).key_by("key").process(_Smoothed())
+    found = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        for _ in stage.run_batches(progress=False, workers=workers):
+            pass
+        found.append(len(table) / (time.perf_counter() - began))
+    return statistics.median(found)
 
 
 def latencies(table: pa.Table) -> tuple[float, float]:

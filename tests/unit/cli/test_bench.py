@@ -27,6 +27,9 @@ def test_bench_prints_each_table_and_leaves_the_kernels_alone(
     speeds = re.findall(r"bundles of +([\d,]+) +numpy +([\d.]+) M +numba +([\d.]+) M", printed)
     assert [size for size, _, _ in speeds] == ["50,000", "1,000", "50,000", "50,000"]
     assert all(float(speed) > 0 for row in speeds for speed in row[1:])
+    hooks = re.findall(r"hooks: (in the run|\d+ workers) +\d+ k", printed)
+    assert hooks[0] == "in the run"
+    assert [int(each.split()[0]) for each in hooks[1:]] == bench._numbers_of_workers()[1:]
     found = re.search(r"p50 ([\d.]+) +p95 ([\d.]+)", printed)
     assert found is not None
     assert 0 < float(found[1]) <= float(found[2])
