@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lowwater.cli.bench import DISORDER_US as DISORDER_US
+from lowwater.cli.bench import START_US as START_US
+from lowwater.cli.bench import events_in_memory
+
 KEYS = 10_000
-DISORDER_US = 5_000_000
-START_US = 1_700_000_040_000_000  # a full minute
-_SEED = 20_240_101
 
 
 def events_file(count: int, folder: Path) -> Path:
@@ -24,17 +24,9 @@ def events_file(count: int, folder: Path) -> Path:
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    random = np.random.default_rng(_SEED)
-    arrival = START_US + np.arange(count, dtype=np.int64) * 1_000
-    at = arrival + random.integers(-DISORDER_US, DISORDER_US + 1, count)
-    names = pa.array([f"key-{number:05d}" for number in range(KEYS)])
-    table = pa.table(
-        {
-            "at": pa.array(at).cast(pa.timestamp("us", tz="UTC")),
-            "key": names.take(pa.array(random.integers(0, KEYS, count))),
-            "value": pa.array(random.integers(0, 1_000, count)),
-        }
-    )
+    table = events_in_memory(count, KEYS)
+    at = table.schema.get_field_index("key")
+    table = table.set_column(at, "key", table["key"].cast(pa.string()))
     half = path.with_suffix(".half")
     pq.write_table(table, half, row_group_size=1_000_000)
     half.replace(path)

@@ -32,8 +32,8 @@ from lowwater.pipeline import Pipeline
 from lowwater.pipeline.installation import info
 from lowwater.windows import WindowFunction
 
-_START_US = 1_700_000_040_000_000  # a full minute
-_DISORDER_US = 5_000_000
+START_US = 1_700_000_040_000_000  # a full minute
+DISORDER_US = 5_000_000
 _SEED = 20_240_101
 _WINDOWS: dict[str, WindowFunction] = {
     "fixed 1 min": lw.FixedWindows("1m"),
@@ -117,8 +117,8 @@ def events_in_memory(count: int, keys: int) -> pa.Table:
     Columns: ``at`` (timestamp[us, UTC]), ``key`` (strings), ``value`` (int64 below 1 000).
     """
     random = np.random.default_rng(_SEED)
-    at = _START_US + np.arange(count, dtype=np.int64) * 1_000
-    at += random.integers(-_DISORDER_US, _DISORDER_US + 1, count)
+    at = START_US + np.arange(count, dtype=np.int64) * 1_000
+    at += random.integers(-DISORDER_US, DISORDER_US + 1, count)
     names = pa.array([f"key-{number:05d}" for number in range(keys)])
     key = pa.DictionaryArray.from_arrays(random.integers(0, keys, count).astype(np.int32), names)
     return pa.table(
@@ -177,7 +177,7 @@ def bytes_per_window(windows: str, count: int) -> tuple[float, int]:
         while operator.open_windows < count:
             number = np.arange(operator.open_windows, operator.open_windows + _FILL)
             value = Column(np.ones(_FILL, dtype=np.int64))
-            times = np.full(_FILL, _START_US, dtype=np.int64)
+            times = np.full(_FILL, START_US, dtype=np.int64)
             operator.step(Bundle(times, (Column(number),), {"value": value}))
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:

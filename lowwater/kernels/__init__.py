@@ -141,6 +141,17 @@ def kernels() -> Kernels:
     return _CHOICE.active
 
 
+def check_choice() -> None:
+    """Check ``LOWWATER_KERNELS`` before a run writes anything. Loads nothing.
+
+    Raises:
+        InvalidArgument: It names no kernels, or some that are not installed.
+    """
+    wanted = _wanted()
+    if wanted != "auto" and not _CHOICE.is_final:
+        _require(wanted)
+
+
 def count_records(records: int) -> None:
     """Say that so many records are about to be processed; may load the compiled kernels.
 
@@ -153,7 +164,7 @@ def count_records(records: int) -> None:
     if choice.is_final:
         return
     choice.records += records
-    wanted = os.environ.get(_VARIABLE) or "auto"
+    wanted = _wanted()
     if wanted != "auto":
         use(wanted)
     elif choice.records >= WORTH_LOADING:
@@ -182,25 +193,14 @@ def use(name: str) -> None:
     Raises:
         InvalidArgument: There are none of this name, or they are not installed or do not load.
     """
-    if name == "numpy":
-        _CHOICE.active = plain
-    elif name != "numba":
-        raise InvalidArgument(
-            f"{_VARIABLE}={name!r} names no kernels", hint="Set it to auto, numba or numpy"
-        )
-    elif not is_installed():
-        raise InvalidArgument(
-            f"{_VARIABLE}={name!r}, but numba is not installed",
-            hint="Install lowwater[fast], or set it to auto or numpy",
-        )
-    else:
-        _CHOICE.active = _load()
+    _require(name)
+    _CHOICE.active = plain if name == "numpy" else _load()
     _CHOICE.is_final = True
 
 
 def outlook() -> str:
     """Return why this process uses its kernels, and when the compiled ones come."""
-    wanted = os.environ.get(_VARIABLE) or "auto"
+    wanted = _wanted()
     if kernels().NAME == "numba":
         return "compiled"
     if not is_installed():
@@ -217,6 +217,23 @@ def outlook() -> str:
 def is_installed() -> bool:
     """Whether numba, which compiles the kernels, is installed. Loads nothing."""
     return find_spec("numba") is not None
+
+
+def _wanted() -> str:
+    return os.environ.get(_VARIABLE) or "auto"
+
+
+def _require(name: str) -> None:
+    """Raise if there are no kernels of a name, or they are not installed."""
+    if name not in {"numpy", "numba"}:
+        raise InvalidArgument(
+            f"{_VARIABLE}={name!r} names no kernels", hint="Set it to auto, numba or numpy"
+        )
+    if name == "numba" and not is_installed():
+        raise InvalidArgument(
+            f"{_VARIABLE}={name!r}, but numba is not installed",
+            hint="Install lowwater[fast], or set it to auto or numpy",
+        )
 
 
 def _load() -> Kernels:

@@ -27,6 +27,7 @@ from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
 from lowwater.explain.endless import is_endless
 from lowwater.explain.findings import Findings, findings_of
+from lowwater.kernels import check_choice
 from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike, duration
 
@@ -105,7 +106,8 @@ class Outcomes:
         sinks: The sinks of each stage.
 
     Raises:
-        InvalidArgument: An option is invalid, or ``lw.check`` calls something an error.
+        InvalidArgument: An option or ``LOWWATER_KERNELS`` is invalid, or ``lw.check`` calls
+            something an error.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Outcomes:
         sinks: Sequence[tuple[Stage, Sequence[Sink]]] = (),
     ) -> None:
         require_options(options, RunOptions.__annotations__, _OF_OUTPUTS)
+        check_choice()
         size = options.get("bundle_size", BUNDLE_SIZE)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidArgument(

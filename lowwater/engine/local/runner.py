@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias, assert_never, final
@@ -27,6 +25,7 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position
+from lowwater.engine.local.count_log import CountLog
 from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.input_watermarks import InputWatermarks, StageRun
 from lowwater.engine.local.key_order import in_order, minds_order
@@ -48,8 +47,6 @@ from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import StageWatermark, which_may_read
-
-_LOG = logging.getLogger("lowwater.engine")
 
 Observer: TypeAlias = Callable[[Metrics], None]
 _NOTHING: Input = ("", -1)
@@ -174,7 +171,7 @@ class LocalRun:
             for run in self._stages:
                 run.keep_in_store(place_of(graph, run.stage), share)
         self._clock = START_OF_TIME
-        self._log_late, self._log_dead_letters = 1, 1  # at how many the log says so next
+        self._count_log = CountLog(self.metrics)
         self._recorder = recorder
         if recorder is not None:
             for run in self._stages:
@@ -296,8 +293,7 @@ class LocalRun:
         self._orders.resume()
         self.metrics.resume(known["metrics"])
         self.ended = known["ended"]
-        self._log_late = _next_power(self.metrics.late.total())
-        self._log_dead_letters = _next_power(self.metrics.errors.total())
+        self._count_log.resume()
 
     def _input_of(self, entry: StageAdmission) -> Input:
         return self.graph.name_of(self.graph.stages[entry.stage]), entry.nth
@@ -586,20 +582,7 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
-        if metrics.late.total() >= self._log_late:
-            self._log_late = _log_count(
-                logging.INFO,
-                "element was dropped as late",
-                "elements were dropped as late",
-                metrics.late,
-            )
-        if metrics.errors.total() >= self._log_dead_letters:
-            self._log_dead_letters = _log_count(
-                logging.WARNING,
-                "record became a dead letter",
-                "records became dead letters",
-                metrics.errors,
-            )
+        self._count_log.log()
         if self._recorder is not None:
             self._record(self._recorder)
 
@@ -631,22 +614,6 @@ def _stage_run(
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
         case _:
             assert_never(work)
-
-
-def _log_count(level: int, one: str, many: str, counts: Counter[str]) -> int:
-    """Log a count that has reached a power of ten; return at which one to log it again."""
-    total = counts.total()
-    _LOG.log(level, "%d %s: %s", total, one if total == 1 else many, dict(counts))
-    return _next_power(total)
-
-
-def _next_power(count: int) -> int:
-    """Return the least power of ten above a count.
-
-    >>> _next_power(0), _next_power(9), _next_power(10)
-    (1, 10, 100)
-    """
-    return 10 ** len(str(count)) if count else 1
 
 
 def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:

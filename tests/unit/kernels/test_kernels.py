@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import lowwater as lw
 import lowwater.kernels
 from lowwater.errors import InvalidArgument, PipelineWarning
 from lowwater.kernels import Kernels, compiled, plain
@@ -278,6 +279,24 @@ def test_kernels_that_are_not_installed_are_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(InvalidArgument, match=r"numba is not installed.*lowwater\[fast\]"):
         lowwater.kernels.use("numba")
     assert not lowwater.kernels.is_installed()
+
+
+@pytest.mark.parametrize("wanted", ["cython", "numba"])
+def test_a_run_without_its_kernels_is_refused_before_it_writes(
+    wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lowwater.kernels, "_CHOICE", lowwater.kernels._Choice())
+    monkeypatch.setattr(lowwater.kernels, "find_spec", lambda name: None)
+    monkeypatch.setenv("LOWWATER_KERNELS", wanted)
+    counts = (
+        lw.from_iterable([{"t": 1, "k": "a"}], time="t")
+        .key_by("k")
+        .window(lw.FixedWindows("1m"))
+        .aggregate(n=lw.count())
+    )
+    with pytest.raises(InvalidArgument, match=f"LOWWATER_KERNELS='{wanted}'"):
+        counts.write_jsonl(tmp_path / "out").run(progress=False)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("wanted", ["auto", "numba"])
