@@ -94,8 +94,8 @@ def bench(out: TextIO, *, events: int, keys: int, rounds: int) -> None:
         print(f"\nRecords per second of a process, {len(few):,} records:", file=out)
         for workers in _numbers_of_workers():
             named = "in the run" if workers is None else f"{workers} workers"
-            speed = _records_per_second(few, workers, rounds)
-            print(f"  hooks: {named:22} {speed / 1e3:8.0f} k", file=out, flush=True)
+            rate = _records_per_second(few, workers, rounds)
+            print(f"  hooks: {named:22} {rate / 1e3:8.0f} k", file=out, flush=True)
         print(f"\nCommits of a durable run, a bundle of {_BUNDLE:,} each, in ms:", file=out)
         p50, p95 = latencies(table.slice(0, min(events, 100 * _BUNDLE)))
         print(f"  p50 {p50:.1f}   p95 {p95:.1f}", file=out, flush=True)
