@@ -18,29 +18,10 @@ import lowwater as lw
 from benchmarks.events import DISORDER_US, events_file
 from benchmarks.machine import load, machine
 from benchmarks.process import Count
+from lowwater.cli.bench import Smoothed
 
 ROUNDS = 5
 WORKERS: tuple[int | None, ...] = (None, 1, 2, 4)
-
-
-class Smoothed:
-    """Keeps a smoothed value of each key until it has been silent for a minute."""
-
-    smoothed = lw.value_cell(0.0)
-    count = lw.value_cell(0)
-    silent = lw.timer()
-
-    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
-        value = 0.9 * ctx.smoothed.get() + 0.1 * record["value"]
-        ctx.smoothed.set(value)
-        ctx.count.set(ctx.count.get() + 1)
-        ctx.silent.set(ctx.time + 60_000_000)
-        if record["value"] > 900:
-            ctx.emit({"smoothed": value, "value": record["value"]})
-
-    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
-        ctx.emit({"count": ctx.count.get()})
-        ctx.count.clear()
 
 
 def seconds(path: Path, made: type, workers: int | None) -> float:

@@ -51,21 +51,24 @@ _FEWER = 5  # a process takes that many times as long
 _FILL = 50_000
 
 
-class _Smoothed:
-    """A process with a cell or two, for the table of workers."""
+class Smoothed:
+    """Keeps a smoothed value of each key until it has been silent for a minute."""
 
     smoothed = lw.value_cell(0.0)
+    count = lw.value_cell(0)
     silent = lw.timer()
 
     def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
         value = 0.9 * ctx.smoothed.get() + 0.1 * record["value"]
         ctx.smoothed.set(value)
+        ctx.count.set(ctx.count.get() + 1)
         ctx.silent.set(ctx.time + 60_000_000)
         if record["value"] > 900:
-            ctx.emit({"smoothed": value})
+            ctx.emit({"smoothed": value, "value": record["value"]})
 
     def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
-        ctx.smoothed.clear()
+        ctx.emit({"count": ctx.count.get()})
+        ctx.count.clear()
 
 
 def bench(out: TextIO, *, events: int, keys: int, rounds: int) -> None:
@@ -139,7 +142,7 @@ def _numbers_of_workers() -> list[int | None]:
 
 
 def _records_per_second(table: pa.Table, workers: int | None, rounds: int) -> float:
-    stage = lw.from_arrow(table, time="at", watermark=_DELAY).key_by("key").process(_Smoothed())
+    stage = lw.from_arrow(table, time="at", watermark=_DELAY).key_by("key").process(Smoothed())
     found = []
     for _ in range(rounds):
         began = time.perf_counter()

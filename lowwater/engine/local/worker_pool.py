@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,12 +102,14 @@ class WorkerPool:
         if self._pipes:
             return
         forking = multiprocessing.get_context("fork")
+        # Linux tells of the end of the thread that has forked: only the main one ends with the run.
+        is_main = threading.current_thread() is threading.main_thread()
         for number in range(self.count):
             here, there = forking.Pipe()
             others = (*self._pipes, here)
             process = forking.Process(
                 target=_serve,
-                args=(number, there, others, self._answer),
+                args=(number, there, others, self._answer, is_main),
                 name=f"lowwater worker {number + 1}",
                 daemon=True,
             )
@@ -166,12 +169,17 @@ def _kinds(of: type[LowwaterError]) -> Iterator[type[LowwaterError]]:
 
 
 def _serve(
-    number: int, pipe: Connection, others: Sequence[Connection], answer: Answer
+    number: int,
+    pipe: Connection,
+    others: Sequence[Connection],
+    answer: Answer,
+    is_forked_by_main: bool,
 ) -> None:  # pragma: no cover (it runs in the workers)
     """Answer requests until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run's process deals with it, and ends this
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _end_with_parent()
+    if is_forked_by_main:
+        _end_with_parent()
     gc.freeze()  # else a collection touches, and so copies, all that came from the run
     for other in others:  # else a pipe would not end with the run, but with its last worker
         other.close()

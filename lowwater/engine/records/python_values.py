@@ -64,7 +64,7 @@ def _looked_up(array: pa.DictionaryArray, *, exact: bool) -> list[Any]:
 
 
 def _datetimes(array: pa.Array) -> list[Any] | None:
-    """Return timestamps as datetimes by way of numpy: 20 times as fast as one by one.
+    """Return timestamps as datetimes by way of numpy: four times as fast as one by one.
 
     ``None`` if a zone or a nanosecond needs more than that, or a time is beyond the datetimes.
     """

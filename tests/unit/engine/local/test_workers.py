@@ -350,3 +350,13 @@ def test_workers_end_with_their_run(how: signal.Signals, tmp_path: Path) -> None
             os.kill(run.pid, how)
         assert run.wait(30) != 0
         assert run.stdout.read() == ""  # until the last of those that could write has ended
+
+
+def test_a_run_goes_on_when_the_thread_that_began_it_has_ended() -> None:
+    """Linux would tell its workers that their parent is gone."""
+    panes = records().process(Fails(divided, ())).run(workers=2, bundle_size=10)
+    first: list[Any] = []
+    beginning = threading.Thread(target=lambda: first.append(next(panes)))
+    beginning.start()
+    beginning.join()
+    assert len(first) + len(list(panes)) == len(RECORDS)
