@@ -1,12 +1,13 @@
 """A view of a table to kill: the changes of a PostgreSQL table, written to another one.
 
 Connects as the file ``dsn`` of its folder says, and reads until the position in the file ``end``,
-or for ever if there is none.
+or for ever if there is none. Its process id is in the file ``pid``.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 
 import lowwater as lw
 from lowwater.io.sinks import PostgresTable
@@ -16,6 +17,7 @@ from tests.crash.killed_process import instructions
 def main() -> None:
     """Keep the view up to date, until the end or death."""
     work = instructions()
+    (work.folder / "pid").write_text(str(os.getpid()))
     handler = logging.FileHandler(work.folder / "log")
     logger = logging.getLogger("lowwater.io")
     logger.addHandler(handler)

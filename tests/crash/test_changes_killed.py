@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.unit.io.postgresql import Server, mortal_server
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "6"))
+LOOKS = 20  # at transactions of each view, at least
 _SERVER_KILLS = max(1, KILLS // 5)
 _ROWS = 120  # of the snapshot: twelve bundles
 _DEATHS = 6  # of one view
@@ -46,13 +48,14 @@ class Writer:
     has.
 
     Attributes:
-        looks: How often the view was the table as of a transaction, after the snapshot.
+        looks: At how many transactions after the snapshot the view was found equal to the table.
     """
 
     def __init__(self, server: Server, folder: Path, seed: int) -> None:
         self._server, self._folder, self._name = server, folder, folder.name
         self._chance = random.Random(seed)
         self._stop, self.looks, self.error = threading.Event(), 0, ""
+        self._wanted, self._has_looked = -1, threading.Event()
         self._viewed = 0
         self._thread = threading.Thread(target=self._run)
         name = self._name
@@ -92,6 +95,20 @@ class Writer:
                     self._stop.wait(0.05)  # the server was killed
         except BaseException as error:
             self.error = f"{type(error).__name__}: {error}"
+            self.stop_waiting()
+
+    def expect(self) -> None:
+        """Begin to count ``LOOKS`` more."""
+        self._wanted = self.looks + LOOKS
+
+    def wait(self) -> bool:
+        """Return whether the looks that are expected came, or this writer failed."""
+        self._has_looked.wait()
+        return bool(self.error) or self.looks >= self._wanted
+
+    def stop_waiting(self) -> None:
+        """Let whoever waits go on."""
+        self._has_looked.set()
 
     def _known(self, connection: Any) -> int:
         """Return the number of the last transaction: of one cut off nobody knows whether it was."""
@@ -145,13 +162,15 @@ class Writer:
         exact = int(found[-1][0], 16) << 32 | int(found[-1][1], 16)
         if number is None:
             return
-        self._viewed = number
+        was, self._viewed = self._viewed, number
         if self._lsns[number] <= exact:
             return
         wanted = self._states[number]
         differs = rows.items() ^ wanted.items()
         assert not differs, f"{view} has transaction {number}, and differs in {differs}"
-        self.looks += 1
+        self.looks += number != was
+        if self.looks == self._wanted:
+            self.stop_waiting()
 
 
 _LSN = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8"
@@ -186,6 +205,7 @@ class Killing:
                 else:
                     self._kill_run(folder, chance, is_first=not number)
                 assert not writer.error, writer.error
+            self._kill_once_seen(folder, writer)
         assert not writer.error, writer.error
         self.looks += writer.looks
         self._finish(folder)
@@ -199,6 +219,22 @@ class Killing:
         self.kills += 1
         log = folder / "log"
         self.amid_rows += not (log.exists() and _EXACT.search(log.read_text()))
+
+    def _kill_once_seen(self, folder: Path, writer: Writer) -> None:
+        """Kill a run when the view was compared often: the others may die before that."""
+
+        def kill() -> None:
+            if writer.wait():
+                os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        writer.expect()
+        killer.start()
+        code, errors = self._launcher.run("tests.crash.changes_to_kill", [str(folder), "none"])
+        writer.stop_waiting()
+        killer.join()
+        assert code == -signal.SIGKILL, f"{code}\n{errors}"
+        self.kills += 1
 
     def _kill_server(self, folder: Path, seconds: float) -> None:
         killer = threading.Timer(seconds, self._server.kill)
@@ -241,4 +277,4 @@ def test_views_are_killed(
         f"changes: {killing.kills} kills, {killing.amid_rows} of them before the rows were read; "
         f"{killing.server_kills} of the server; {killing.views} views, {killing.looks} looks"
     )
-    assert killing.looks > KILLS
+    assert killing.looks >= LOOKS * killing.views
