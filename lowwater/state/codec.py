@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, final
 from uuid import UUID
 
 import msgspec
@@ -18,8 +18,7 @@ import numpy as np
 from lowwater.errors import StateError
 from lowwater.time import Instant
 
-_PLAIN = (type(None), bool, float, str, bytes)
-_PLAIN_KINDS = frozenset(_PLAIN)
+_PLAIN_KINDS = frozenset({type(None), bool, float, str, bytes})
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _DEEPEST = 100
 """What is nested deeper than this could be written, but not read again: Python's stack ends."""
@@ -36,6 +35,26 @@ def encode(value: Any) -> bytes:
         StateError: It holds something else, or is nested more than 100 deep.
     """
     return _ENCODER.encode(_plain(value))
+
+
+@final
+class Encoded:
+    """A part of values that are encoded again and again, encoded once; it is not to change.
+
+    >>> encode([Encoded((1, 2)), 3]) == encode([(1, 2), 3])
+    True
+
+    Args:
+        value: What it is when it is read.
+
+    Raises:
+        StateError: It is nothing that :func:`encode` takes.
+    """
+
+    __slots__ = ("raw",)
+
+    def __init__(self, value: Any) -> None:
+        self.raw = msgspec.Raw(encode(value))
 
 
 def encode_slices(values: list[Any], bounds: Iterable[tuple[int, int]]) -> list[bytes]:
@@ -86,10 +105,12 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in _PLAIN_KINDS:
         return value
     if kind is int:
         return value if _INT_MIN <= value <= _INT_MAX else _extension(1, _int_bytes(value))
+    if kind is Encoded:
+        return value.raw
     if depth == _DEEPEST:
         raise StateError(
             f"a value nested more than {_DEEPEST} deep cannot be stored",
@@ -98,11 +119,11 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if kind is list:
         if _PLAIN_KINDS.issuperset(map(type, value)):  # most columns of values: nothing to convert
             return value
-        return [_plain(item, depth + 1) for item in value]
+        return _items(value, depth + 1)
     if kind is dict:
         # Pairs, as msgpack's maps take no tuples for keys.
-        pairs = [[_plain(k, depth + 1), _plain(v, depth + 1)] for k, v in value.items()]
-        return _extension(2, pairs)
+        keys, values = _items(value, depth + 1), _items(value.values(), depth + 1)
+        return _extension(2, list(zip(keys, values, strict=True)))
     made = _TO_EXTENSION.get(kind)
     if made is None:
         raise StateError(
@@ -123,8 +144,14 @@ def _extension(code: int, value: Any) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, _ENCODER.encode(value))
 
 
-def _items(values: Any, depth: int) -> list[Any]:
-    return [_plain(value, depth) for value in values]
+def _items(values: Iterable[Any], depth: int) -> list[Any]:
+    # Most are plain: a call for each of them would take several times as long.
+    return [
+        item
+        if (kind := type(item)) in _PLAIN_KINDS or (kind is int and _INT_MIN <= item <= _INT_MAX)
+        else _plain(item, depth)
+        for item in values
+    ]
 
 
 def _sorted_items(values: Any, depth: int) -> list[Any]:

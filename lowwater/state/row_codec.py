@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import StateError
 from lowwater.state.bag import Bag
+from lowwater.state.codec import Encoded
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.side_columns import Nested, Side, SideColumns
 from lowwater.state.table import RowTable
@@ -109,10 +110,14 @@ class Chunk:
 
 @final
 class Layouts:
-    """The layouts that chunks of one kind were packed in, by number."""
+    """The layouts that chunks of one kind were packed in, by number.
+
+    ``stored`` is what to write down beside the chunks, for :meth:`expect`.
+    """
 
     def __init__(self) -> None:
         self.known: list[Layout] = []
+        self.stored = Encoded([])
         self._dtypes: list[np.dtype[Any]] = []
 
     def expect(self, stored: Sequence[Any]) -> None:
@@ -122,12 +127,14 @@ class Layouts:
             StateError: A column cannot be of its type.
         """
         self.known = [[(name, kind, fill) for name, kind, fill in layout] for layout in stored]
+        self.stored = Encoded(self.known)
         self._dtypes = [_row_type(layout) for layout in self.known]
 
     def number(self, layout: Layout) -> int:
         """Return the number of a layout, a new one if it is new."""
         if not self.known or self.known[-1] != layout:
             self.known.append(layout)
+            self.stored = Encoded(self.known)
             self._dtypes.append(_row_type(layout))
         return len(self.known) - 1
 

@@ -120,7 +120,7 @@ class SpilledKeys:
             "rows": self.rows,
             "firsts": [queue.first for queue in self._queues.values()],
             "kinds": self._kinds,
-            "layouts": self._layouts.known,
+            "layouts": self._layouts.stored,
             "former": [side.kept.former_kinds() for side in self._operator.sides],
         }
 

@@ -43,6 +43,7 @@ from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.errors import InvalidArgument, PipelineWarning, StateError, warn
+from lowwater.state.codec import Encoded
 from lowwater.state.formats import FORMATS, decoding
 from lowwater.state.key_layout import prefix_range, stage_range
 from lowwater.state.store import Batch, StateStore
@@ -111,6 +112,8 @@ class DurableRun:
         self._description = describe_graph(
             run.graph, leaving, clock, bundle_size, views, run.parted
         )
+        # What every commit writes, and what never changes.
+        self._described = Encoded(self._description), Encoded(stored_stages(run.graph))
         self._memory = memory
         self._epoch = 0
         self._state_id = ""
@@ -302,6 +305,7 @@ class DurableRun:
         return beyond
 
     def _record(self, run: Mapping[str, Any] | None) -> dict[str, Any]:
+        description, stages = self._described
         return {
             "layout": FORMATS[FORMAT],
             "state_id": self._state_id,
@@ -310,8 +314,8 @@ class DurableRun:
             "outputs": [output.remember() for output in self._known_outputs] if self._epoch else [],
             "outputs_given": self._outputs_given if self._epoch else 0,
             "openings": self._openings,
-            "description": self._description,
-            "stages": stored_stages(self._run.graph),
+            "description": description,
+            "stages": stages,
             "key_groups": KEY_GROUPS,
             "moved": [],
             "run": run,

@@ -71,7 +71,7 @@ class StoredColumns:
                 "rows": self._journal.limit,
                 "live": len(state.table),
             },
-            table=self._codec.layouts.known,
+            table=self._codec.layouts.stored,
         )
 
     def load(self, store: StateStore) -> dict[str, int] | None:

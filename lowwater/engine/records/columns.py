@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import repeat
 from operator import is_
 from typing import Any, final
@@ -211,6 +212,7 @@ def _from_uint64(array: pa.Array) -> NDArray[Any]:
     return values.astype(object)
 
 
+@cache
 def type_to_bytes(kind: pa.DataType | None) -> bytes | None:
     """Encode an Arrow type, if there is one, as a serialised schema: Arrow's own stable format."""
     if kind is None:

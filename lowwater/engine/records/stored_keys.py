@@ -123,7 +123,7 @@ class StoredKeys:
             "kinds": kinds_of(keys),
             "limit": self._journal.limit,
             "count": self._rows.count,
-            "layouts": self._rows.layouts.known,
+            "layouts": self._rows.layouts.stored,
         }
 
     def load(self, store: StateStore, record: dict[str, Any] | None) -> Int64Array:

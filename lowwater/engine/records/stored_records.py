@@ -79,7 +79,7 @@ class StoredRecords:
             "live": len(self._table),
             "expires": self._expires,
             "columns": self._kept.kinds(),
-            "layouts": self.codec.layouts.known,
+            "layouts": self.codec.layouts.stored,
         }
 
     def load(

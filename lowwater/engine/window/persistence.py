@@ -94,7 +94,7 @@ class StoredState:
             "windows": {
                 "count": len(state.table),
                 "limit": self._windows.limit,
-                "layouts": state.codec.layouts.known,
+                "layouts": state.codec.layouts.stored,
             },
             "panes": None if state.shown is None else state.shown.record(type_to_bytes),
             "aggregates": state.aggregation.bindings(type_to_bytes),

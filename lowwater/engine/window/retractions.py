@@ -168,7 +168,7 @@ class ShownPanes:
         return {
             "types": {name: written(kind) for name, kind in self.types.items()},
             "columns": [(name, kind) for name, kind, _ in self.codec.layout()],
-            "layouts": self.codec.layouts.known,
+            "layouts": self.codec.layouts.stored,
             **({"bags": self._bag_types()} if self.bags else {}),
         }
 

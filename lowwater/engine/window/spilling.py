@@ -136,7 +136,7 @@ class SpilledWindows:
             "firsts": [each.first for each in self._firsts],
             "lasts": [self._open.last, self._complete.last],
             "kinds": self._kinds,
-            "layouts": self._layouts.known,
+            "layouts": self._layouts.stored,
         }
 
     def resume(self, store: StateStore, record: dict[str, Any], ids: Int64Array) -> None:
