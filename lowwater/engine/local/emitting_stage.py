@@ -143,7 +143,9 @@ class EmittingRun:
         for incoming in waiting:
             count_records(len(incoming.bundle))
             times = incoming.bundle.times
-            kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
+            kept = None
+            if self.stage.deduplication is not None:
+                kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
             bundle, step = self._given(incoming, kept)
             born = _births(operator, step)
             if self._store is not None and isinstance(operator, KeyedOperator):

@@ -34,6 +34,7 @@ class InputWatermarks:
     ) -> None:
         self._graph = graph
         self._readers = readers
+        self._marks = [reader.mark for reader in readers]
         self._stages = stages
         self._every = [_origins(graph, stage.inputs) for stage in graph.stages]
         self._sides = {
@@ -56,9 +57,9 @@ class InputWatermarks:
         left, right = self._sides[run.number]
         return self._lowest(left), self._lowest(right)
 
-    def tell_right(self, run: StageRun) -> bool:
+    def tell_right(self, run: EmittingRun) -> bool:
         """Tell a join the watermark of its right side, if it minds; return whether there is one."""
-        if not isinstance(run, EmittingRun) or not run.minds_right:
+        if not run.minds_right:
             return False
         run.right_watermark = self._lowest(self._sides[run.number][1])
         return run.right_watermark > START_OF_TIME
@@ -77,7 +78,7 @@ class InputWatermarks:
         low = LowWatermarks(before)
         for reader in self._readers:
             name = graph.name_of(reader.read)
-            low.enter(name, [Hold(self._of_source(reader), reader.mark.holder(clock))])
+            low.enter(name, [Hold(followed(reader.mark, self._marks), reader.mark.holder(clock))])
             low.leave(name)
         for run in self._stages:
             name, operator = graph.name_of(run.stage), run.operator
@@ -90,18 +91,14 @@ class InputWatermarks:
         return low.report(clock)
 
     def _lowest(self, origins: _Origins) -> int:
-        """Return the lowest output watermark of sources and stages."""
+        """Return the lowest output watermark of sources and stages; see :func:`followed`."""
         low = END_OF_TIME
         for is_source, at in origins:
             if is_source:
-                low = min(low, self._of_source(self._readers[at]))
+                low = min(low, followed(self._marks[at], self._marks))
             else:
                 low = min(low, self._stages[at].operator.output_watermark)
         return low
-
-    def _of_source(self, reader: SourceReader) -> int:
-        """Return a source's watermark; an idle source follows the active ones."""
-        return followed(reader.mark, [one.mark for one in self._readers])
 
 
 def _origins(graph: Graph, flows: Sequence[Flow]) -> _Origins:

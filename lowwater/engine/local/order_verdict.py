@@ -47,7 +47,7 @@ class OrderVerdicts:
 
     def judge(self) -> None:
         """Judge what is due. O(tables that are not judged yet)."""
-        if any(one.is_due for one in self._open):
+        if self._open and any(one.is_due for one in self._open):
             for one in self._open:
                 if one.is_due:
                     one.judge()

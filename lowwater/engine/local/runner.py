@@ -387,8 +387,9 @@ class LocalRun:
         self, reader: SourceReader, records: Records, position: Position | None, began: float
     ) -> Iterator[Outcome]:
         """Process a batch; if the run is stopped amid it, its position is the one before it."""
-        taken = reader.taken + len(records) + len(records.unreadable)
-        reader.mark.announce(records.partitions)
+        taken = reader.taken + records.length + len(records.unreadable)
+        if records.partitions:
+            reader.mark.announce(records.partitions)
         if self._recorder is not None:
             records = self._recorder.read(reader.read, records)
         yield from self._read(reader, records, began)
@@ -427,6 +428,9 @@ class LocalRun:
 
     def _next_reader(self) -> SourceReader | None:
         """Return the source to read next: the one furthest behind among those due for a poll."""
+        if len(self._in_turn) == 1:
+            (only,) = self._in_turn
+            return None if only.ended else only
         left = [reader for reader in self._in_turn if not reader.ended]
         if len(left) < 2:
             return left[0] if left else None
@@ -448,7 +452,8 @@ class LocalRun:
             self._move_clock(reader.now())
             reader.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
-            self._notify_observer()
+            if self._observer is not None:
+                self._observer(self.metrics)
         resumed, was_counted = reader.bundles_done, reader.was_counted
         reader.begin(records, fresh=not resumed)
         reader.count(records)
@@ -472,8 +477,10 @@ class LocalRun:
                 continue
             self.metrics.bundles += 1
             self._move_clock(reader.now() if cut.clock is None else cut.clock)
+            check = self._unit_checks[reader]
             for bundle in cut.bundles:
-                self._unit_checks[reader].look_at(bundle)
+                if check.is_open:
+                    check.look_at(bundle)
                 self._waiting[bundle.stage].append(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)
@@ -482,7 +489,8 @@ class LocalRun:
             if self._durable:
                 reader.bundles_done = done
             yield from self._turn(began)
-            self._notify_observer()
+            if self._observer is not None:
+                self._observer(self.metrics)
             yield Outcome(boundary=True)
             if self._stopping:
                 return
@@ -506,9 +514,11 @@ class LocalRun:
                     if waiting := self._waiting[run.number]:
                         self._waiting[run.number] = []
                         yield from run.take(waiting)
-                if self._inputs.tell_right(run) or to > START_OF_TIME:
+                is_told = isinstance(run, EmittingRun) and self._inputs.tell_right(run)
+                if is_told or to > START_OF_TIME:
                     yield from run.advance(to)
-                yield from self._hand_on(run)
+                if self._between[run.number]:
+                    yield from self._hand_on(run)
             advancing = self._advancing()
             if advancing is None:
                 break
@@ -565,10 +575,6 @@ class LocalRun:
         if self._recorder is not None:
             self._recorder.failed(errors)
         return Outcome(errors=errors)
-
-    def _notify_observer(self) -> None:
-        if self._observer is not None:
-            self._observer(self.metrics)
 
     def _finish_turn(self, began: float) -> None:
         metrics = self.metrics

@@ -221,7 +221,7 @@ class SourceReader:
                 was one of several bundles.
         """
         if fresh:
-            self.was_counted = self.was_counted and not len(records) + len(records.unreadable)
+            self.was_counted = self.was_counted and not records.length + len(records.unreadable)
             if self._cutting is not self._usual:
                 self._cut_as_usual()
             self._learned = self._learn()

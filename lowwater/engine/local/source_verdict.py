@@ -83,6 +83,8 @@ class RunVerdict:
         if not self._is_judged:
             return
         source = self._sources[reader]
+        if source.is_settled:
+            return
         # A source that nothing was read of yet may well be sound, so the error waits for it.
         if source.close():
             is_empty = not any(one.is_open or one.admitted for one in self._sources.values())
@@ -128,6 +130,8 @@ class _SourceVerdict:
         self._counted = [*self._shared, *self._per_stage] if alone else self._shared
         self._alone = alone
         self._is_warned_about = False
+        # Whether nothing is left to judge, of the source or of what stages read of it.
+        self.is_settled = False
         self.is_open = True
         self.error: DataError | None = None
 
@@ -181,6 +185,7 @@ class _SourceVerdict:
             known = quiet or (self._alone and self._is_warned_about)
             if stream.warn(ended=self._reader.ended, quiet=known):
                 self._is_warned_about |= self._alone
+        self.is_settled = not (self.is_open or any(stream.is_open for stream in self._streams))
 
     def _close(self) -> None:
         self.is_open = False
@@ -196,19 +201,19 @@ class _StreamVerdict:
         self._tally = tally
         self._where = where
         self._place = place
-        self._is_open = True
+        self.is_open = True
 
     def resume(self) -> None:
         if self._tally.seen >= JUDGED:
-            self._is_open = False
+            self.is_open = False
             self._tally.close()
 
     def warn(self, *, ended: bool, quiet: bool = False) -> bool:
         """Warn of many dead letters if it is time; return whether it did."""
         tally = self._tally
-        if not self._is_open or not (ended or tally.seen >= JUDGED):
+        if not self.is_open or not (ended or tally.seen >= JUDGED):
             return False
-        self._is_open = False
+        self.is_open = False
         tally.close()
         return not quiet and _warn_of_many(
             tally.failed, tally.bad, tally.seen, ended=ended and tally.seen < JUDGED,

@@ -123,7 +123,7 @@ class SourceWatermark:
 def followed(at: SourceWatermark, every: Sequence[SourceWatermark]) -> int:
     """Return a source's watermark; one that is idle follows the active ones among ``every``."""
     own = at.current()
-    if not at.is_idle():
+    if len(every) == 1 or not at.is_idle():
         return own
     others = [one for one in every if not (one.ended or one.is_idle())]
     return max(own, min((one.current() for one in others), default=own))

@@ -25,7 +25,7 @@ class UnitCheck:
 
     Without ``unit=`` they are microseconds, so that times in January 1970 or after the year 9999
     are likely meant in another unit. If the user named the unit, early times are taken as meant,
-    and those after the year 9999 are not.
+    and those after the year 9999 are not. ``is_open`` says whether it is still to be found out.
 
     Args:
         column: The column of event times.
@@ -37,16 +37,15 @@ class UnitCheck:
         self._column = column
         self._where = where
         self._unit = unit
-        self._is_open = unit not in ("us", "ns")  # these are never beyond the year 9999 by mistake
+        # Times in these units are never beyond the year 9999 by mistake.
+        self.is_open = unit not in ("us", "ns")
 
     def look_at(self, bundle: StageBundle) -> None:
         """Look at the first event times of a bundle, after the steps. O(1): at most 1,000."""
         times = bundle.bundle.times[:JUDGED]
-        if not self._is_open or not len(times):
-            return
-        if not times.any():
-            return  # says nothing about the unit
-        self._is_open = False
+        if not self.is_open or not times.any():
+            return  # zeros say nothing about the unit
+        self.is_open = False
         column = bundle.records.columns.get(self._column)
         if column is not None and are_numbers(column):
             warn_of_unit(times, self._column, self._where, self._unit)

@@ -73,6 +73,8 @@ class WindowRun:
         self._duplicates = DuplicateFilter(stage.deduplication)
         self._is_end = is_end
         self._is_read = is_read
+        # The store is only read in a step where windows may be in it alone.
+        self._spills = False
         self._store: StateStore | None = None
         self._unread: list[PaneBatch] = []
         self._unread_pairs: list[Emitted] = []
@@ -80,6 +82,7 @@ class WindowRun:
 
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; the stage's rows are stored under its name."""
+        self._spills = memory is not None
         self.operator.keep_in_store(place, memory=memory)
         self._duplicates.keep_in_store(place)
 
@@ -100,7 +103,7 @@ class WindowRun:
 
     def resume(self, store: StateStore, *, fresh: bool) -> None:
         """Restore stored state unless the run is ``fresh``; use the store from now on."""
-        self._store = store
+        self._store = store if self._spills else None
         self._duplicates.restore(store)
         if not fresh:
             self.operator.restore(store)
@@ -122,15 +125,20 @@ class WindowRun:
         if self._store is not None:
             self.operator.load_timers(self._store, now)
         yield from self._emit(self.operator.step(ClockAdvance(now)))
-        self._find_holder()
+        if self._store is not None:
+            self.operator.load_holder(self._store)
 
     def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
         """Process bundles."""
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
             count_records(len(incoming.bundle))
-            bundle = self._given(incoming)
-            kept = self._duplicates.kept(incoming.ids(), bundle.times, operator.watermark, metrics)
+            bundle = incoming.bundle if self._pairing is None else self._given(incoming)
+            kept = None
+            if self.stage.deduplication is not None:
+                kept = self._duplicates.kept(
+                    incoming.ids(), bundle.times, operator.watermark, metrics
+                )
             if kept is not None:
                 bundle = bundle.take(kept)
             if self._store is not None:
@@ -148,7 +156,8 @@ class WindowRun:
                 yield Outcome(late=late, stage=self.number)
                 late = None
             yield from self._emit(output, late)
-        self._find_holder()
+        if self._store is not None:
+            self.operator.load_holder(self._store)
 
     def advance(self, to: int) -> Iterator[Outcome]:
         """Advance the watermark, in portions if many spilled windows are due.
@@ -159,16 +168,12 @@ class WindowRun:
         operator = self.operator
         bound = None if self._store is None else operator.load_due(self._store, to)
         yield from self._emit(operator.step(WatermarkAdvance(to, due=bound)))
-        self._find_holder()
+        if self._store is not None:
+            self.operator.load_holder(self._store)
 
     def forget(self, watermark: int) -> None:
         """Drop record ids that the watermark has passed."""
         self._duplicates.forget(watermark)
-
-    def _find_holder(self) -> None:
-        """Have what holds the output watermark in memory, so that it is told exactly."""
-        if self._store is not None:
-            self.operator.load_holder(self._store)
 
     def _given(self, incoming: StageBundle) -> Bundle:
         """Return a bundle with the columns that the operator reads."""

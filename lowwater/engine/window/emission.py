@@ -180,7 +180,7 @@ def _remember(
     table["on_time_index"][rows] = on_time_index
     table["new"][rows] = 0
     table["on_time_new"][rows] = False
-    if state.windowing.mode == "discarding":
+    if state.mode == "discarding":
         state.aggregation.reset(rows)
         if state.rule != "end":
             table["timestamp"][rows] = state.no_timestamp

@@ -96,6 +96,8 @@ class WindowOperator:
         self._holds_at_once = windowing.timestamps != "end" or (
             windowing.lateness_us > 0 and not self._machine.watches_completion
         )
+        # A merge may leave a window smaller than it was.
+        self._shrinks = windowing.windows.merge_scope == "key"
         self._output_watermark = START_OF_TIME
         # While an advance in portions is under way: the watermark before it, and the bound up to
         # which due windows have been handled.
@@ -154,10 +156,10 @@ class WindowOperator:
             place: Where: the name of its stage, and the key groups.
             memory: About how many bytes state may take. Beyond that, :meth:`save` moves the windows
                 touched longest ago to the store, and they have to be loaded before a step that
-                needs them. ``None``: any number.
+                needs them. ``None``: any number, and :meth:`restore` loads all.
         """
         self._stored = StoredState(self._state, place, memory)
-        self._spilled = self._stored.spilled
+        self._spilled = None if memory is None else self._stored.spilled
 
     def report_merges(self) -> None:
         """Have steps report which windows merged into which, for traces."""
@@ -322,24 +324,21 @@ class WindowOperator:
             or (isinstance(step, WatermarkAdvance) and step.to >= self.watermark)
         ):
             raise InternalError(f"{type(step).__name__} came in the midst of an advance")
-        output = self._handle(step)
+        match step:
+            case Bundle():
+                output = self._take_bundle(step)
+            case WatermarkAdvance():
+                output = self._advance_watermark(int(step.to), step.due)
+            case ClockAdvance():
+                output = self._advance_clock(int(step.to))
+            case EndOfInput():
+                output = self._advance_watermark(END_OF_TIME)
+            case _:
+                assert_never(step)
         if self._state.replaced:
             output = replace(output, replaced=tuple(self._state.replaced))
             self._state.replaced.clear()
         return output
-
-    def _handle(self, step: StepInput) -> StepOutput:
-        match step:
-            case Bundle():
-                return self._take_bundle(step)
-            case WatermarkAdvance():
-                return self._advance_watermark(int(step.to), step.due)
-            case ClockAdvance():
-                return self._advance_clock(int(step.to))
-            case EndOfInput():
-                return self._advance_watermark(END_OF_TIME)
-            case _:
-                assert_never(step)
 
     def _take_bundle(self, bundle: Bundle) -> StepOutput:
         if not len(bundle):
@@ -411,11 +410,12 @@ class WindowOperator:
         state.aggregation.add(bundle, element, rows, arrival)
         elements = FedElements(rows, times, self.clock, self.watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
-        self._schedule.at_clock(touched, self.clock)
+        if machine.has_deadlines:
+            self._schedule.at_clock(touched, self.clock)
         if machine.wakes:
             self._schedule.at_watermark(touched, self.watermark)
         expired = None
-        if self._windowing.windows.merge_scope == "key":  # a merge may shrink windows
+        if self._shrinks:
             expired = self._placement.expiry(end) <= self.watermark
         elif not machine.fires_before_completion and not complete.any():
             return None

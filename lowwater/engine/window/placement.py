@@ -111,6 +111,7 @@ class Placement:
 
     def __init__(self, windowing: Windowing) -> None:
         self.windowing = windowing
+        self._windows, self._columns = windowing.windows, windowing.windows.columns
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
 
@@ -126,8 +127,8 @@ class Placement:
             first: Where the bundle begins in the one whose elements ``late`` names; with it, no
                 window may have expired.
         """
-        windows = self.windowing.windows
-        columns = {name: bundle.values[name].data for name in windows.columns}
+        windows, names = self._windows, self._columns
+        columns = {name: bundle.values[name].data for name in names} if names else {}
         assigned = windows.assign(bundle.times, columns)
         element, start, end = assigned.element, assigned.start, assigned.end
         require_int64(windows, "assign", start, end, element)

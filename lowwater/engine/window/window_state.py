@@ -45,6 +45,7 @@ class WindowState:
 
     def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
         self.windowing = windowing
+        self.mode = windowing.mode
         self.placement = Placement(windowing)
         self.merging = windowing.merging
         self.machine = Machine(windowing.trigger, merging=self.merging is not None)
@@ -78,7 +79,7 @@ class WindowState:
         )
         self.aggregation = Aggregation(aggregates, self.table)
         self.shown: ShownPanes | None = None
-        if windowing.mode == "retracting":
+        if self.mode == "retracting":
             self.shown = ShownPanes(self.table, self.aggregation.lists)
         self.replaced: list[MergedWindows] | None = None
         self.codec = RowCodec(
