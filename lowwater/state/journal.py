@@ -133,8 +133,10 @@ class Journal:
         Returns:
             The rows that changed and are live.
         """
+        if not self._touched:
+            return NONE
         self._cover()
-        rows = np.sort(np.concatenate(self._touched)) if self._touched else NONE
+        rows = np.sort(np.concatenate(self._touched))
         self._touched = []
         self._dirty[rows] = False
         alive = self._rows.alive(rows)

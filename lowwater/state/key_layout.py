@@ -16,6 +16,7 @@ the format; that no two stages of a pipeline have the same one is checked when a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import final
@@ -52,6 +53,7 @@ def stage_prefix(stage: str) -> bytes:
     return _STAGE + blake2b(stage.encode(), digest_size=_HASH_BYTES).digest()
 
 
+@lru_cache(maxsize=4096)
 def table_prefix(stage: str, group: int, table: int) -> bytes:
     """Return what the keys of a table of a key group begin with.
 

@@ -29,7 +29,7 @@ from lowwater.state.bag import Bag
 from lowwater.state.codec import Encoded
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.side_columns import Nested, Side, SideColumns
-from lowwater.state.table import RowTable
+from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
 Layout: TypeAlias = list[tuple[str, str, Any]]
@@ -225,6 +225,9 @@ class RowCodec:
         self._table = table
         self._left_out = left_out
         self._derived = derived or {}
+        # The layout of the table's columns, as they were then.
+        self._fields: tuple[Field, ...] | None = None
+        self._layout: Layout = []
         self.layouts = Layouts()
         self.side = SideColumns(table, bags, nested, left_out)
 
@@ -294,14 +297,18 @@ class RowCodec:
         return wider
 
     def layout(self) -> Layout:
-        """Return the layout that rows would be packed in now."""
-        return [
-            (field.name, np.dtype(field.dtype).str, _plain(field.fill))
-            for field in self._table.fields
-            if np.dtype(field.dtype).kind != "O"
-            and field.name not in self._left_out
-            and not field.name.startswith("slot:")
-        ] + [(name, "<i8", 0) for name in self._derived]
+        """Return the layout that rows would be packed in now. O(1) while the columns stay."""
+        fields = self._table.fields
+        if fields is not self._fields:
+            self._fields = fields
+            self._layout = [
+                (field.name, np.dtype(field.dtype).str, _plain(field.fill))
+                for field in fields
+                if np.dtype(field.dtype).kind != "O"
+                and field.name not in self._left_out
+                and not field.name.startswith("slot:")
+            ] + [(name, "<i8", 0) for name in self._derived]
+        return self._layout
 
 
 def rows_as_bytes(rows: NDArray[np.uint8]) -> list[bytes]:

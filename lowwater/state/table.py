@@ -41,12 +41,14 @@ class RowTable:
     """A struct of arrays whose rows are allocated, released and used again.
 
     ``columns`` maps a name to its array, indexed by row; arrays are replaced when the table grows,
-    so they are looked up again in each step. Rows that are not live hold anything. ``capacity`` is
-    how many rows there is room for, ``top`` one more than the highest row that was ever live.
+    so they are looked up again in each step. Rows that are not live hold anything. ``fields`` says
+    what the columns are, in the order they were added: another tuple once they have changed.
+    ``capacity`` is how many rows there is room for, ``top`` one more than the highest row that was
+    ever live.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self._fields = list(fields)
+        self.fields = tuple(fields)
         self.capacity = _SMALLEST
         self.top = 0
         self._free: Int64Array = np.empty(_SMALLEST, dtype=np.int64)
@@ -102,7 +104,7 @@ class RowTable:
         if top > self.capacity:
             self._grow(max(top, 2 * self.capacity))
         if top > self.top:
-            for field in self._fields:  # whole stretches: scattered rows would take longer
+            for field in self.fields:  # whole stretches: scattered rows would take longer
                 if field.name not in written:
                     self.columns[field.name][self.top : top] = field.fill
             self.top = top
@@ -118,14 +120,9 @@ class RowTable:
         """Return which of some rows are live."""
         return self._alive[rows]
 
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The columns, in the order they were added."""
-        return tuple(self._fields)
-
     def reset(self, rows: Int64Array, names: Sequence[str] | None = None) -> None:
         """Write every column's (or the named columns') fill into rows."""
-        for field in self._fields:
+        for field in self.fields:
             if names is None or field.name in names:
                 self.columns[field.name][rows] = field.fill
 
@@ -139,7 +136,7 @@ class RowTable:
         self._free[self._free_count : need] = rows
         self._free_count = need
         self._alive[rows] = False
-        for field in self._fields:
+        for field in self.fields:
             if np.dtype(field.dtype) == object:
                 self.columns[field.name][rows] = None
 
@@ -150,17 +147,17 @@ class RowTable:
     @property
     def row_bytes(self) -> int:
         """About how many bytes a row takes: its columns, room to grow, and what finds it."""
-        columns = sum(np.dtype(field.dtype).itemsize for field in self._fields)
+        columns = sum(np.dtype(field.dtype).itemsize for field in self.fields)
         objects = sum(
             object_bytes(self.columns[field.name][: self.top])
-            for field in self._fields
+            for field in self.fields
             if np.dtype(field.dtype).kind == "O"
         )
         return columns + columns // 2 + int(objects) + _FINDING
 
     def retype(self, name: str, dtype: DTypeLike, fill: Any) -> None:
         """Change a column's dtype; between numbers, rows that hold the old fill get the new one."""
-        for at, field in enumerate(self._fields):
+        for at, field in enumerate(self.fields):
             if field.name == name:
                 old = self.columns[name]
                 with np.errstate(invalid="ignore"):  # what stands for nothing may not fit
@@ -168,13 +165,14 @@ class RowTable:
                 if object not in (old.dtype, new.dtype):
                     new[old == field.fill] = fill
                 self.columns[name] = new
-                self._fields[at] = Field(name, dtype, fill)
+                changed = Field(name, dtype, fill)
+                self.fields = (*self.fields[:at], changed, *self.fields[at + 1 :])
                 return
         raise InternalError(f"no column {name!r} to retype")
 
     def add_field(self, field: Field) -> None:
         """Add a column; live rows hold its fill."""
-        self._fields.append(field)
+        self.fields = (*self.fields, field)
         column = np.empty(self.capacity, dtype=field.dtype)
         column[: self.top] = field.fill
         self.columns[field.name] = column
@@ -190,14 +188,14 @@ class RowTable:
             assert len(np.unique(free)) == len(free)
             assert ((free >= 0) & (free < self.top)).all()
             assert not alive[free].any()
-            assert [field.name for field in self._fields] == list(self.columns)
-            for field in self._fields:
+            assert [field.name for field in self.fields] == list(self.columns)
+            for field in self.fields:
                 column = self.columns[field.name]
                 assert len(column) == self.capacity, field.name
                 assert column.dtype == np.dtype(field.dtype), field.name
         except AssertionError:
             print(f"RowTable: top={self.top} capacity={self.capacity} free={free.tolist()}")
-            print(f"live={self.live().tolist()} fields={self._fields}")
+            print(f"live={self.live().tolist()} fields={self.fields}")
             raise
 
     def _grow(self, need: int) -> None:
@@ -305,7 +303,8 @@ class Index:
             raise
 
     def _columns(self) -> list[Int64Array]:
-        return [self._table[name] for name in self._on]
+        columns = self._table.columns
+        return [columns[name] for name in self._on]
 
     def _reserve(self, count: int) -> None:
         if 2 * (self._used + count) <= len(self._slots):

@@ -258,11 +258,14 @@ class Metrics:
         self.retractions = self.emitted = 0
         self.duplicates = self.superseded = self.open_windows = 0
         for name in ends:
-            self.emitted += self.stages[name].emitted.total()
-            self.panes.update(self.stages[name].panes)
-            self.retractions += self.stages[name].retractions
+            stage = self.stages[name]
+            self.emitted += stage.emitted.total()
+            if stage.panes:
+                self.panes.update(stage.panes)
+            self.retractions += stage.retractions
         for stage in self.stages.values():
-            self.late.update(stage.late)
+            if stage.late:
+                self.late.update(stage.late)
             self.duplicates += stage.duplicates
             self.superseded += stage.superseded
             self.open_windows += stage.open_windows

@@ -155,7 +155,8 @@ def _close(sink: Sink, opened: Opened) -> None:
 class Pieces:
     """Collects what comes out of a run, and cuts it into deliveries.
 
-    Dead letters go to the first output.
+    Dead letters go to the first output. ``is_cut`` says whether the epoch has had a full piece: it
+    is large enough to end.
 
     Args:
         outputs: The outputs of the run.
@@ -172,14 +173,11 @@ class Pieces:
                 hint=f"Use at most {OUTPUTS}: run the rest as a pipeline of its own",
             )
         self._pending = [_Pending(output, is_first=not at) for at, output in enumerate(outputs)]
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the epoch has had a full piece: it is large enough to end."""
-        return any(pending.piece for pending in self._pending)
+        self.is_cut = False
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch: its pieces are numbered from 0."""
+        self.is_cut = False
         for pending in self._pending:
             pending.epoch, pending.piece = epoch, 0
 
@@ -188,6 +186,7 @@ class Pieces:
         for pending in self._pending:
             pending.take(outcome)
             if pending.rows >= PIECE_ROWS:
+                self.is_cut = True
                 yield from pending.cut()
 
     def rest(self) -> Iterator[Delivery]:

@@ -103,6 +103,9 @@ class StoredRun:
         """Add the changes to a batch, which must be committed."""
         grown: list[list[Any]] = []
         growing = dict(_growing(record))
+        if not (growing or self._stored):
+            batch.put([RUN], [encode({**record, "grown": grown})])
+            return
         for name in [name for name in self._stored if name not in growing]:
             batch.delete_range(*prefix_range(_grown_prefix(self._stored.pop(name)[0])))
         free = 1 + max((number for number, _ in self._stored.values()), default=-1)

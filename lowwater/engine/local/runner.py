@@ -110,6 +110,7 @@ class LocalRun:
         self._raise = on_error == "raise"
         self._observer = observer
         self._durable = durable
+        self._is_limited = durable and memory is not None
         self.ended = False
         self._stopping = False
         self._iterated = False
@@ -201,7 +202,7 @@ class LocalRun:
     @property
     def is_over(self) -> bool:
         """Whether state exceeds its memory limit; :meth:`save` then spills rows to the store."""
-        return any(run.operator.is_over for run in self._stages)
+        return self._is_limited and any(run.operator.is_over for run in self._stages)
 
     @property
     def taken(self) -> int:

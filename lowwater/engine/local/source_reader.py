@@ -224,7 +224,8 @@ class SourceReader:
             self.was_counted = self.was_counted and not records.length + len(records.unreadable)
             if self._cutting is not self._usual:
                 self._cut_as_usual()
-            self._learned = self._learn()
+            if self._durable:
+                self._learned = self._learn()
             self._rows = records.length
         elif self._rows not in (None, records.length) and not self._is_one_bundle(self._rows):
             raise DataError(

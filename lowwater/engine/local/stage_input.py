@@ -13,6 +13,7 @@ from lowwater.engine.records.admission import Admission, Admitted
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import Step, apply_steps
 from lowwater.engine.records.steps import Bundle
 from lowwater.time import Int64Array
@@ -54,15 +55,18 @@ class StageAdmission:
         if isinstance(clock, np.ndarray):  # the steps may drop records: carry it along
             came = Column(clock)
             records = records.replaced({**records.columns, _ARRIVED: came})
-        records, rejected = apply_steps(self.steps, records)
-        errors = self.admission.reject(rejected)
-        # A Python function that is called for no rows returns no columns, so the validation below
-        # would report every column as missing. Without steps it is right to do so.
-        if self.steps and not records.length:
-            if not errors:
-                return None
-            nothing = Bundle(np.zeros(0, dtype=np.int64), (), {})
-            return AdmittedBatch(self, records, Admitted(nothing, None, errors))
+        errors: list[ErrorRecord] = []
+        if self.steps:
+            records, rejected = apply_steps(self.steps, records)
+            if rejected:
+                errors = self.admission.reject(rejected)
+            # A Python function that is called for no rows returns no columns, so the validation
+            # below would report every column as missing. Without steps it is right to do so.
+            if not records.length:
+                if not errors:
+                    return None
+                nothing = Bundle(np.zeros(0, dtype=np.int64), (), {})
+                return AdmittedBatch(self, records, Admitted(nothing, None, errors))
         if isinstance(clock, np.ndarray):
             clock = records.columns[_ARRIVED].data
         admitted = self.admission.admit(records, clock=clock)

@@ -25,6 +25,7 @@ from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
 
 OnError: TypeAlias = Literal["dead_letter", "raise"]
+_Check: TypeAlias = Callable[[Column, Problems], Column]
 
 
 @final
@@ -86,15 +87,23 @@ class Admission:
                 hint='Use "dead_letter" or "raise"',
             )
         self._time = time
-        self._keys = keys
-        self._ids = ids
-        self._durations = durations
+        self._shown_time = shown_name(time)
         self._raise = on_error == "raise"
         self._format = times
         self._max_ahead = max_ahead_us
         self._columns = {name: ValueAdmission(name, need) for name, need in needs.items()}
-        self._sound_keys = frozenset(sound_keys)
-        self._null_keys = null_keys
+        # How each column of the key, of the id and of durations is checked.
+        self._key_checks: list[tuple[str, _Check]] = [
+            (
+                name,
+                _unchanged
+                if name in sound_keys
+                else partial(check_key, name=shown_name(name), nulls=null_keys),
+            )
+            for name in keys
+        ]
+        self._id_checks = [(n, partial(check_key, name=shown_name(n), noun="id")) for n in ids]
+        self._gap_checks = [(name, partial(gaps, name=name)) for name in durations]
         self._seen = 0
         self.tally = Tally()
 
@@ -141,15 +150,14 @@ class Admission:
                 ``on_error`` is ``"raise"``.
         """
         problems = Problems()
-        times = self._times(records, problems)
-        keys = tuple(self._key(records, name, problems) for name in self._keys)
-        ids = tuple(self._key(records, name, problems, "id") for name in self._ids)
+        times = self._checked(records, self._time, problems, self._as_times).data
+        keys = tuple([self._checked(records, n, problems, check) for n, check in self._key_checks])
+        ids = tuple([self._checked(records, n, problems, check) for n, check in self._id_checks])
         values = {
             name: self._checked(records, name, problems, admission.admit)
             for name, admission in self._columns.items()
         }
-        for name in self._durations:
-            check = partial(_checked_gaps, name)
+        for name, check in self._gap_checks:
             values[name] = self._checked(records, name, problems, check)
         if self._max_ahead is not None and clock is not None:
             note_far_ahead(times, clock, self._max_ahead, problems)
@@ -185,32 +193,10 @@ class Admission:
         self.tally.count(len(errors), errors)
         return errors
 
-    def _times(self, records: Records, problems: Problems) -> Int64Array:
-        shown = shown_name(self._time)
-        times = self._checked(
-            records,
-            self._time,
-            problems,
-            lambda column, found: Column(event_times(column, shown, found, self._format)),
-        )
-        return times.data
+    def _as_times(self, column: Column, problems: Problems) -> Column:
+        return Column(event_times(column, self._shown_time, problems, self._format))
 
-    def _key(self, records: Records, name: str, problems: Problems, noun: str = "key") -> Column:
-        if name in self._sound_keys and noun == "key":
-            return self._column(records, name)
-        nulls = self._null_keys and noun == "key"
-        check = partial(check_key, name=shown_name(name), noun=noun, nulls=nulls)
-        return self._checked(
-            records, name, problems, lambda column, found: check(column, problems=found)
-        )
-
-    def _checked(
-        self,
-        records: Records,
-        name: str,
-        problems: Problems,
-        check: Callable[[Column, Problems], Column],
-    ) -> Column:
+    def _checked(self, records: Records, name: str, problems: Problems, check: _Check) -> Column:
         """Check a column; reject all its rows if it has a type that it cannot have (S-B1)."""
         try:
             return check(self._column(records, name), problems)
@@ -262,15 +248,15 @@ class Admission:
         )
 
 
-def _checked_gaps(name: str, column: Column, problems: Problems) -> Column:
-    return gaps(column, name, problems)
+def _unchanged(column: Column, _: Problems) -> Column:
+    return column
 
 
 _SOUND = frozenset({str, int, bytes, bool, dt.date, dt.datetime, dt.timedelta})
 
 
 def check_key(
-    column: Column, name: str, problems: Problems, noun: str = "key", *, nulls: bool = False
+    column: Column, problems: Problems, name: str, noun: str = "key", *, nulls: bool = False
 ) -> Column:
     """Record the rows whose key is null, NaN or not hashable; return the column unchanged.
 

@@ -136,7 +136,7 @@ def note_far_ahead(
         problems.add(row, TOO_FAR_AHEAD, detail + format_instant(now))
 
 
-def gaps(column: Column, name: str, problems: Problems) -> Column:
+def gaps(column: Column, problems: Problems, name: str) -> Column:
     """Convert gaps to int64 microseconds; null, zero or negative is a ``bad_gap``.
 
     Raises:

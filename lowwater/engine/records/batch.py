@@ -226,15 +226,16 @@ def readable(schema: pa.Schema, origin: str | None = None) -> pa.Schema:
     Raises:
         DataError: A column is nested too deep.
     """
-    for field in schema:
-        if pa.types.is_nested(field.type) and is_too_deep(field.type):
+    given, kinds = schema.types, []
+    for at, kind in enumerate(given):
+        if pa.types.is_nested(kind) and is_too_deep(kind):
             raise DataError(
-                f"the column {field.name!r} is nested more than {MOST_NESTED} deep",
+                f"the column {schema.names[at]!r} is nested more than {MOST_NESTED} deep",
                 where=origin,
                 hint="Leave it out, or store its values as text",
             )
-    kinds = [_readable(kind) for kind in schema.types]
-    if kinds == schema.types:
+        kinds.append(_readable(kind))
+    if kinds == given:
         return schema
     fields = [field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)]
     return pa.schema(fields, schema.metadata)

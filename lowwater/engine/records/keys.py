@@ -20,6 +20,8 @@ from lowwater.time import Int64Array
 # Approximate bytes per key: a value with its index slot; the part ids of a composite key; a Python
 # object with its dict slot.
 _NUMBER, _PAIR, _OBJECT = 32, 48, 200
+_FEW = 256
+"""So few values are looked up one by one: Arrow takes longer to begin to find the distinct ones."""
 
 
 @final
@@ -335,6 +337,8 @@ class _ObjectCodes:
         if arrow is None or _is_number(arrow.type):
             return self._look_up(column.to_list(exact=True))
         if not pa.types.is_dictionary(arrow.type):
+            if len(arrow) <= _FEW:
+                return self._look_up(python_values(arrow, exact=True))
             arrow = arrow.dictionary_encode(null_encoding="encode")
             codes = self._look_up(python_values(arrow.dictionary, exact=True))
             return codes[arrow.indices.to_numpy(zero_copy_only=False)]

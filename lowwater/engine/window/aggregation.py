@@ -58,8 +58,9 @@ class Aggregation:
         signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
         plain = AggregateInput(rows, None, times, arrival, signs)
         for part in self._parts:
-            if all(name in bundle.values for name in part.columns):
-                part.add(plain, [bundle.values[name] for name in part.columns], element)
+            columns = [bundle.values[name] for name in part.columns if name in bundle.values]
+            if len(columns) == len(part.columns):
+                part.add(plain, columns, element)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Merge ``rows[i]`` into ``into[i]``."""
@@ -213,12 +214,12 @@ class _Part:
             values = by = None
         else:
             self._fit(columns)
-            values, *rest = (
+            values, *rest = [
                 read.values(column, element)
                 for read, column in zip(self._read, columns, strict=True)
-            )
+            ]
             by = rest[0] if rest else None
-        valid, *of_by = (_valid(column, element) for column in columns)
+        valid, *of_by = [_valid(column, element) for column in columns]
         required = of_by if self._takes_nulls else (valid, *of_by)
         if not self._takes_nulls:
             valid = None

@@ -81,7 +81,7 @@ class StoredState:
         """
         state = self._state
         self._keys.use(state.keys)
-        leaving = self._leaving(expired)
+        leaving = NONE if self._memory is None else self._leaving(expired, self._memory)
         self.spilled.write(batch, leaving, waits, expired)
         rows = self._windows.write(batch, expired)
         self._keys.want(state.table["key"][rows])
@@ -110,18 +110,18 @@ class StoredState:
             self._spared = left * _GROWN if left > self._memory else 0.0
         return bool(leaving.size)
 
-    def _leaving(self, complete: int) -> Int64Array:
+    def _leaving(self, complete: int, memory: int) -> Int64Array:
         """Return the rows that are to leave memory: those not touched for the longest time.
 
         The rows of a part leave together.
         """
         state = self._state
-        if self._memory is None or not self.is_over or not len(state.table):
+        if not self.is_over or not len(state.table):
             return NONE
         fixed = state.key_bytes
         each = (state.nbytes - fixed) / len(state.table)
         rows = state.table.live()
-        few = max(0, len(rows) - int(max(0.0, _FEWER * self._memory - fixed) / each))
+        few = max(0, len(rows) - int(max(0.0, _FEWER * memory - fixed) / each))
         if few >= len(rows):
             return rows
         if not few:
