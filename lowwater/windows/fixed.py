@@ -71,8 +71,9 @@ class FixedWindows:
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return the one window of each element. O(n)."""
-        start = grid_start(times, self.size_us, self.offset_us)
-        return Assignment(start, saturating_add_array(start, self.size_us))
+        size = as_micros(self.size)
+        start = grid_start(times, size, as_micros(self.offset))
+        return Assignment(start, saturating_add_array(start, size))
 
     def __repr__(self) -> str:
         if not self.offset_us:

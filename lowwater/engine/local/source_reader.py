@@ -138,6 +138,7 @@ class SourceReader:
         self.mark = SourceWatermark(read)
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
         self.position: Position | None = None
+        self._listener = read.source if hears_commits(read.source) else None
         self._told: Position | None = None
         self.bundles_done = 0
         self.tally = Tally()
@@ -180,15 +181,14 @@ class SourceReader:
 
     def committed(self) -> None:
         """Tell a source that listens that the position in the state directory is durable."""
-        source = self.read.source
-        if self.position is not None and hears_commits(source):
-            source.committed(self.position)
+        if self.position is not None and self._listener is not None:
+            self._listener.committed(self.position)
             self._told = self.position
 
     @property
     def has_moved(self) -> bool:
         """Whether a source that listens has another position than it was told of."""
-        return hears_commits(self.read.source) and self.position != self._told
+        return self._listener is not None and self.position != self._told
 
     def close(self) -> None:
         """Release the source's files and connections."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from functools import cache
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -78,7 +79,8 @@ class ValueAdmission:
             kind = "bool"
         if kind == "null":
             return self._nulls(len(column))
-        self._check_kind(kind, column)
+        if self._kind is None:
+            self._check_kind(kind, column)
         if kind != self._kind:
             self._reject_all(column, problems)
             return self._nulls(len(column))
@@ -90,8 +92,6 @@ class ValueAdmission:
         return column
 
     def _check_kind(self, kind: str, column: Column) -> None:
-        if self._kind is not None:
-            return
         takes = _TAKES.get(self._needs)
         if not self._anything and (kind == "nested" or (takes is not None and kind not in takes)):
             raise InvalidArgument(
@@ -222,6 +222,7 @@ class ValueAdmission:
         return Column(object_array(values), None if sound.all() else sound)
 
 
+@cache
 def _kind_of(arrow_type: pa.DataType) -> str:
     """Return the kind of an Arrow type's values; types of one kind can be cast to each other."""
     if pa.types.is_dictionary(arrow_type):

@@ -82,9 +82,9 @@ class KeyDictionary:
 
     def encode(self, columns: tuple[Column, ...]) -> Int64Array:
         """Return the id of each row's key, assigning ids to new keys. O(n) expected."""
-        codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
         if self._index is None:
-            return codes[0]
+            return self._encode_part(0, columns[0])
+        codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
         return self._index.find_or_insert(*codes)[0]
 
     def decode(self, ids: Int64Array) -> tuple[Column, ...]:

@@ -97,7 +97,8 @@ class Aggregation:
     def release(self, rows: Int64Array) -> None:
         """Release what rows hold outside of the table, before they are released."""
         for part in self._parts:
-            part.empty_bags(rows)
+            if part.bags:
+                part.empty_bags(rows)
 
 
 @final

@@ -73,7 +73,7 @@ class _Folder:
         self._open[0].deliver(files)
 
     def publish_due(self) -> None:
-        for folder in self._open:
+        for folder in self._open if self.compact is not None else ():
             folder.publish_due()
 
     def close(self, *, complete: bool) -> None:

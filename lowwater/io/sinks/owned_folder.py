@@ -71,6 +71,7 @@ class OwnedFolder:
         self._overwrite = overwrite
         self._has_delivered = False
         self._owner = {**owned_by(kind, writer), "published": {}}
+        self._marker = b""  # as this writer wrote it last
         self._compaction = compaction
         self._pending = Pending(self._folder, compaction)
         with refusals(self._name):
@@ -137,7 +138,8 @@ class OwnedFolder:
             else:
                 self._folder.collected.put(missing)
                 self._pending.added(missing)
-        self.publish_due()
+        if self._compaction is not None:
+            self.publish_due()
 
     def publish_due(self) -> None:
         """Publish what has collected, if it is large or old enough.
@@ -199,7 +201,8 @@ class OwnedFolder:
         return found
 
     def _mark(self, owner: Mapping[str, Any]) -> None:
-        self._folder.published.put({MARKER: encoded(owner)})
+        self._marker = encoded(owner)
+        self._folder.published.put({MARKER: self._marker})
         self._owner = dict(owner)
 
     def _check_ours(self) -> None:
@@ -213,8 +216,10 @@ class OwnedFolder:
         # Where the folder itself is gone, the error of the write says more.
         if not self._folder.is_there:
             return True
-        known = _read_owner(self._folder)
-        return known is not None and is_same_opening(known, self._owner)
+        data = _read_marker(self._folder)
+        if data is None or data == self._marker:
+            return data is not None
+        return is_same_opening(_parsed(self._folder, data), self._owner)
 
 
 def compact_folder(
@@ -247,9 +252,18 @@ def compact_folder(
 
 def _read_owner(folder: OutputFolder) -> dict[str, Any] | None:
     """Return whose a folder is; ``None`` if nobody's."""
+    data = _read_marker(folder)
+    return None if data is None else _parsed(folder, data)
+
+
+def _read_marker(folder: OutputFolder) -> bytes | None:
     try:
         with folder.published.open(MARKER) as file:
-            data = file.read()
+            data: bytes = file.read()
+            return data
     except FileNotFoundError:
         return None
+
+
+def _parsed(folder: OutputFolder, data: bytes) -> dict[str, Any]:
     return parse_owner(data, f"{folder.name.rstrip('/')}/{MARKER}", _FIELDS)
