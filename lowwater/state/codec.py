@@ -122,8 +122,9 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return _items(value, depth + 1)
     if kind is dict:
         # Pairs, as msgpack's maps take no tuples for keys.
-        keys, values = _items(value, depth + 1), _items(value.values(), depth + 1)
-        return _extension(2, list(zip(keys, values, strict=True)))
+        is_plain = _PLAIN_KINDS.issuperset(map(type, value))
+        keys: Iterable[Any] = value if is_plain else _items(value, depth + 1)
+        return _extension(2, list(zip(keys, _items(value.values(), depth + 1), strict=True)))
     made = _TO_EXTENSION.get(kind)
     if made is None:
         raise StateError(
