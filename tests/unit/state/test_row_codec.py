@@ -117,6 +117,22 @@ def test_a_column_that_has_widened_since(wider: Any) -> None:
     ]
 
 
+def test_rows_are_packed_in_the_layout_of_their_time() -> None:
+    """A layout is made once, until a column is widened or added; what is stored says so too."""
+    table, _, codec = filled(3)
+    rows = table.live()
+    numbers = [codec.pack(rows).layout, codec.pack(rows).layout]
+    table.retype("number", "<f8", np.nan)
+    numbers += [codec.pack(rows).layout, codec.pack(rows).layout]
+    table.add_field(Field("late", np.int32, 5))
+    last = codec.pack(rows)
+    assert [*numbers, last.layout] == [0, 0, 1, 1, 2]
+    assert encode(codec.layouts.stored) == encode(codec.layouts.known)
+    codec.layouts.expect(codec.layouts.known)
+    assert encode(codec.layouts.stored) == encode(codec.layouts.known)
+    assert codec.layouts.read(last.chunk(0, 3)).records["late"].tolist() == [5, 5, 5]
+
+
 def test_a_column_that_the_pipeline_does_not_have_is_refused() -> None:
     table, _, codec = filled(2)
     chunk = codec.layouts.read(codec.pack(table.live()).chunk(0, 2))
