@@ -21,7 +21,8 @@ CLAIMED = -3
 
 # Odd 64-bit constants with well-mixed bits (the golden ratio and splitmix64's multipliers).
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-
+_FACTORS = tuple(map(np.uint64, MULTIPLIERS))
+_HALF = np.uint64(29)
 
 _FEW = 256  # values that are sorted sooner than looked at
 
@@ -46,12 +47,12 @@ class Claims(NamedTuple):
 
 def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
     # Views, not copies: this is the first pass over every bundle that looks windows up.
-    hashes = values[0].view(np.uint64) * np.uint64(MULTIPLIERS[0])
+    hashes = values[0].view(np.uint64) * _FACTORS[0]
     for at, value in enumerate(values[1:], 1):
-        hashes ^= value.view(np.uint64) * np.uint64(MULTIPLIERS[at % len(MULTIPLIERS)])
-        hashes *= np.uint64(MULTIPLIERS[0])
-    hashes ^= hashes >> np.uint64(29)
-    hashes *= np.uint64(MULTIPLIERS[1])
+        hashes ^= value.view(np.uint64) * _FACTORS[at % len(_FACTORS)]
+        hashes *= _FACTORS[0]
+    hashes ^= hashes >> _HALF
+    hashes *= _FACTORS[1]
     return hashes
 
 

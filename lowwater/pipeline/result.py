@@ -254,8 +254,9 @@ class Result(Traced):
 
     def _add(self, outcome: Outcome) -> None:
         if outcome.panes is not None:
-            before = self._emitted_panes
-            self._replaced.extend(Replaced(one, before) for one in outcome.replaced)
+            if outcome.replaced:
+                before = self._emitted_panes
+                self._replaced.extend(Replaced(one, before) for one in outcome.replaced)
             self._batches.setdefault(MAIN, []).append(outcome.panes)
             self._emitted_panes += len(outcome.panes)
         for output, emitted in outcome.emitted.items():

@@ -40,6 +40,7 @@ _HEAD = Struct("<HI")
 _HEAD_TYPE = np.dtype([("layout", "<u2"), ("count", "<u4")])
 _WHAT = "a stored row"
 _WIDEST = 16
+_NO_LAYOUTS = Encoded([])
 
 
 @final
@@ -117,7 +118,7 @@ class Layouts:
 
     def __init__(self) -> None:
         self.known: list[Layout] = []
-        self.stored = Encoded([])
+        self.stored = _NO_LAYOUTS
         self._dtypes: list[np.dtype[Any]] = []
 
     def expect(self, stored: Sequence[Any]) -> None:
