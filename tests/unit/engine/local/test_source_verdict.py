@@ -314,6 +314,17 @@ def test_one_bad_record_of_a_branch_stops_nothing(tmp_path: Path) -> None:
     assert text.startswith("1 of 51 records are dead letters, 1 of them null_key, so the result")
 
 
+def test_a_stage_that_gets_few_of_the_records_is_judged_after_its_source(tmp_path: Path) -> None:
+    rows = [{"at": AT + at, "k": None if at % 50 == 1 else "a", "v": at} for at in range(2_600)]
+    stream = lw.from_iterable(rows, time="at")
+    every = summed(stream.with_columns(k=lw.col("v"))).write_jsonl(tmp_path / "every.jsonl")
+    odd = summed(stream.filter(lw.col("v") % 2 == 1)).write_jsonl(tmp_path / "odd.jsonl")
+    with pytest.warns(lw.DataWarning) as warned:
+        lw.run(every, odd, bundle_size=400)
+    (text,) = (str(one.message) for one in warned)  # when the stage had 1,000: after 2,000 of all
+    assert text.startswith("40 of the first 1,000 records are dead letters, 40 of them null_key")
+
+
 @pytest.mark.parametrize("sound", [0, 1, 100, 2_000])
 @pytest.mark.parametrize("bad", [1, 100, 2_000])
 @pytest.mark.parametrize("swapped", [False, True])
