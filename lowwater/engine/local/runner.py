@@ -31,7 +31,7 @@ from lowwater.engine.local.input_watermarks import InputWatermarks, StageRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.parted_process import PartedProcess, Workers
+from lowwater.engine.local.parted_process import PartedProcess
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
@@ -39,6 +39,7 @@ from lowwater.engine.local.source_verdict import RunVerdict
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.local.worker_pool import Workers
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
@@ -81,7 +82,8 @@ class LocalRun:
             in the store. ``None``: no limit.
         recorder: Records a trace of the run; ``None``: no trace.
         dead_letters: Where the user finds dead letters, as a sentence for hints.
-        workers: Have the parts of stages that can be in parts; ``None``: no stage is.
+        workers: Have the parts of stages that can be in parts, and call combiners; ``None``: all is
+            done here.
     """
 
     def __init__(
@@ -120,7 +122,8 @@ class LocalRun:
                 number,
                 is_end=stage in ends,
                 is_read=any(True for _ in graph.into(stage)),
-                workers=workers,
+                # What workers have is not counted against a limit of memory.
+                workers=workers if memory is None or not stage.spills else None,
             )
             for number, stage in enumerate(graph.stages)
         ]
@@ -609,7 +612,7 @@ def _stage_run(
     work = stage.work
     match work:
         case Windowed() | WindowJoined():
-            return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
+            return WindowRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
         case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
         case _:
