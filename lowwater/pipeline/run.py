@@ -24,6 +24,7 @@ from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.worker_combiners import combines_in_workers
 from lowwater.engine.local.worker_pool import Workers
+from lowwater.engine.local.worker_steps import python_steps
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
@@ -306,13 +307,14 @@ def _workers(value: Any, graph: Graph, memory: int | None) -> Workers | None:
             where="run",
             hint='Write workers="auto" for one for each processor',
         )
-    if not any(_has_work(stage, memory) for stage in graph.stages):
+    if not python_steps(graph) and not any(_has_work(stage, memory) for stage in graph.stages):
         if value != "auto":
             warn(
                 PipelineWarning,
                 f"{describe('workers', value)} changes nothing: the pipeline has no Python that "
-                "workers would call (a process with on_record in order of arrival; a combiner in "
-                "windows, without memory_limit=)",
+                "workers would call: map, filter, flat_map or key_by with a function; a process "
+                "with on_record in order of arrival; or a combiner in windows, without a limit "
+                "of memory",
                 where="run",
                 hint="Leave it out",
             )

@@ -40,10 +40,12 @@ from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.local.worker_pool import Workers
+from lowwater.engine.local.worker_steps import apply_in
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
+from lowwater.engine.records.stateless import applied
 from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
@@ -105,6 +107,7 @@ class LocalRun:
         self.graph = graph
         self._max_skew_us = max_skew_us
         self._workers = workers
+        self._apply = applied if workers is None else apply_in(workers, graph)
         self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
         is_judged = on_error is None
@@ -418,7 +421,14 @@ class LocalRun:
         flow = at.inputs[nth]
         admission = admission_of(at, nth, on_error, self._max_ahead_of(flow))
         return StageAdmission(
-            stage, flow.steps, admission, flow.output, is_signed(flow), minds_order(flow, at), nth
+            stage,
+            flow.steps,
+            admission,
+            flow.output,
+            is_signed(flow),
+            minds_order(flow, at),
+            nth,
+            self._apply,
         )
 
     def _max_ahead_of(self, flow: Flow) -> int | None:

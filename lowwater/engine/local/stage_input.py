@@ -13,7 +13,7 @@ from lowwater.engine.records.admission import Admission, Admitted
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
-from lowwater.engine.records.stateless import Step, apply_steps
+from lowwater.engine.records.stateless import Apply, Step, applied, apply_steps
 from lowwater.engine.records.steps import Bundle
 from lowwater.time import Int64Array
 
@@ -34,6 +34,7 @@ class StageAdmission:
         signed: Whether the input may contain retractions.
         minds_order: Whether records are sorted before: see :mod:`lowwater.engine.local.key_order`.
         nth: Which input of the stage it is.
+        apply: Applies a step.
     """
 
     stage: int
@@ -43,6 +44,7 @@ class StageAdmission:
     signed: bool = False
     minds_order: bool = False
     nth: int = 0
+    apply: Apply = applied
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
         """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
@@ -54,7 +56,7 @@ class StageAdmission:
         if isinstance(clock, np.ndarray):  # the steps may drop records: carry it along
             came = Column(clock)
             records = records.replaced({**records.columns, _ARRIVED: came})
-        records, rejected = apply_steps(self.steps, records)
+        records, rejected = apply_steps(self.steps, records, self.apply)
         errors = self.admission.reject(rejected)
         # A Python function that is called for no rows returns no columns, so the validation below
         # would report every column as missing. Without steps it is right to do so.

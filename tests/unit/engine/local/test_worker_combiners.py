@@ -168,5 +168,5 @@ def test_an_accumulator_that_cannot_be_stored_is_told_as_without_workers(tmp_pat
 def test_a_memory_limit_keeps_combiners_in_the_run(tmp_path: Path) -> None:
     source = write_files(tmp_path / "in")
     written = totals(source).write_jsonl(tmp_path / "out")
-    with pytest.warns(PipelineWarning, match=r"workers=2 .*changes nothing.*memory_limit="):
+    with pytest.warns(PipelineWarning, match=r"workers=2 .*changes nothing.*limit of memory"):
         written.run(state=tmp_path / "state", memory_limit="64MB", workers=2)
