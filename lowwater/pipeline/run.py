@@ -77,11 +77,12 @@ class RunOptions(TypedDict, total=False):
         trace: Whether to record what happens to the elements, for ``explain``, ``why`` and
             diagrams. ``True`` keeps at least 50,000 elements of each stage, and a sample of more;
             ``lw.Tracing(limit=...)`` keeps another number.
-        workers: How many worker processes call the hooks of per-record processes, 1 to 16, or
-            ``"auto"``: one for each processor, if there is such a process. The keys are divided
-            among them; output, order and state are the same for any number. With 1, the hooks are
-            called in the process of the run. Needs a system that can fork, and values that are
-            plain. Without it, keys are not divided: state is laid out otherwise.
+        workers: How many worker processes call the user's Python, 1 to 16, or ``"auto"``: one for
+            each processor, if there is such Python: functions of steps for each record, hooks of
+            per-record processes, combiners of windows. Output, order and state are the same for any
+            number. With 1, it is called in the process of the run. Needs a system that can fork,
+            and values that are plain. Without it, keys of processes are not divided: their state is
+            laid out otherwise.
     """
 
     bundle_size: int
