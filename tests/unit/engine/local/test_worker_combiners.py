@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lowwater as lw
+from lowwater.engine.aggregates import AggregateInput
+from lowwater.engine.local.worker_combiners import CombinersInWorkers
 from lowwater.errors import DataError, PipelineWarning, StateError
+from tests.property.simulated_workers import SimulatedWorkers
 from tests.unit.engine.local.durable_runs import output, run, stopped, write_files
 
 SECOND = 1_000_000
@@ -111,21 +115,35 @@ def test_what_fails_does_so_as_without_workers(method: str, count: int) -> None:
     assert not multiprocessing.active_children()
 
 
-def test_removed_values_fail_after_added_ones() -> None:
-    class Left(Values):
-        def remove_input(self, accumulator: Any, value: Any) -> Any:
-            raise ZeroDivisionError(f"removed {value}")
+class Left(Values):
+    """Can remove values, in theory."""
 
+    def remove_input(self, accumulator: Any, value: Any) -> Any:
+        raise ZeroDivisionError(f"remove of {value}")
+
+
+def test_a_value_that_cannot_be_removed() -> None:
     early = lw.AfterWatermark(early=lw.AfterCount(2))
     stage = combined(Values(), lw.FixedWindows("1m"), trigger=early, accumulation="retracting")
-    odd = lw.col("n") % 3
-    behind = stage.key_by(odd=odd).window(lw.GlobalWindow()).aggregate(lw.combine(Left(), "n"))
-    with pytest.raises(DataError) as wanted:
+    keyed = stage.key_by(odd=lw.col("n") % 3).window(lw.GlobalWindow())
+    behind = keyed.aggregate(lw.combine(Left(), "n"))
+    with pytest.raises(DataError, match="remove of") as wanted:
         behind.collect()
     with pytest.raises(DataError) as found:
         behind.collect(workers=3)
-    assert "removed" in str(wanted.value)
     assert str(found.value) == str(wanted.value)
+
+
+def test_values_are_removed_after_all_others_were_added() -> None:
+    """So what cannot be added is told first, whichever worker has it."""
+    workers = SimulatedWorkers(2)
+    spec = {"c": lw.combine(Left({"add": {7}}))}
+    away = CombinersInWorkers(spec, 0, workers, lambda rows: rows, signed=True)
+    aggregate = away.aggregates["c"].bind(None, np.int64)
+    rows, values = np.array([0, 1]), np.array([5, 7])
+    batch = AggregateInput(rows, values, rows, rows, signs=np.array([-1, 1], dtype=np.int8))
+    with pytest.raises(DataError, match="add of 7"):
+        aggregate.add({"accumulator": np.full(2, None)}, batch)
 
 
 def test_results_are_plain_values() -> None:
