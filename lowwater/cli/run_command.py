@@ -87,8 +87,8 @@ def add_command(commands: Any) -> None:
         "--workers",
         type=_workers,
         metavar="N",
-        help="call the hooks of per-record processes in N worker processes; auto: one for each "
-        "processor",
+        help="call Python functions of steps, hooks of per-record processes and combiners in N "
+        "worker processes; auto: one for each processor",
     )
     run.add_argument(
         "--on-error",

@@ -18,10 +18,13 @@ from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.parted_process import PARTS, Workers, is_parted
+from lowwater.engine.local.parted_process import PARTS, is_parted
 from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
+from lowwater.engine.local.worker_combiners import combines_in_workers
+from lowwater.engine.local.worker_pool import Workers
+from lowwater.engine.local.worker_steps import python_steps
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
@@ -74,11 +77,12 @@ class RunOptions(TypedDict, total=False):
         trace: Whether to record what happens to the elements, for ``explain``, ``why`` and
             diagrams. ``True`` keeps at least 50,000 elements of each stage, and a sample of more;
             ``lw.Tracing(limit=...)`` keeps another number.
-        workers: How many worker processes call the hooks of per-record processes, 1 to 16, or
-            ``"auto"``: one for each processor, if there is such a process. The keys are divided
-            among them; output, order and state are the same for any number. With 1, the hooks are
-            called in the process of the run. Needs a system that can fork, and values that are
-            plain. Without it, keys are not divided: state is laid out otherwise.
+        workers: How many worker processes call the user's Python, 1 to 16, or ``"auto"``: one for
+            each processor, if there is such Python: functions of steps for each record, hooks of
+            per-record processes, combiners of windows. Output, order and state are the same for any
+            number. With 1, it is called in the process of the run. Needs a system that can fork,
+            and values that are plain. Without it, keys of processes are not divided: their state is
+            laid out otherwise.
     """
 
     bundle_size: int
@@ -161,7 +165,7 @@ class Outcomes:
             memory=memory,
             max_skew_us=_max_skew(options.get("max_skew")),
             recorder=self._recorder,
-            workers=_workers(options.get("workers"), self.graph),
+            workers=_workers(options.get("workers"), self.graph, memory),
             dead_letters=(
                 "Read them with on_dead_letter="
                 if dead_letters_in is None
@@ -295,7 +299,7 @@ def _tracing(value: object) -> Tracing | None:
     return Tracing() if value else None
 
 
-def _workers(value: Any, graph: Graph) -> Workers | None:
+def _workers(value: Any, graph: Graph, memory: int | None) -> Workers | None:
     if value is None:
         return None
     if value != "auto" and not (type(value) is int and 1 <= value <= PARTS):
@@ -304,17 +308,26 @@ def _workers(value: Any, graph: Graph) -> Workers | None:
             where="run",
             hint='Write workers="auto" for one for each processor',
         )
-    if not any(isinstance(s.work, Computed) and is_parted(s.work) for s in graph.stages):
+    if not python_steps(graph) and not any(_has_work(stage, memory) for stage in graph.stages):
         if value != "auto":
             warn(
                 PipelineWarning,
-                f"{describe('workers', value)} changes nothing: the pipeline has no process with "
-                "on_record in order of arrival, whose hooks workers would call",
+                f"{describe('workers', value)} changes nothing: the pipeline has no Python that "
+                "workers would call: map, filter, flat_map or key_by with a function; a process "
+                "with on_record in order of arrival; or a combiner in windows, without a limit "
+                "of memory",
                 where="run",
                 hint="Leave it out",
             )
         return None
     return Workers(min(_processors(), PARTS) if value == "auto" else value)
+
+
+def _has_work(stage: Stage, memory: int | None) -> bool:
+    """Return whether workers have something to do for a stage."""
+    if isinstance(stage.work, Computed):
+        return is_parted(stage.work)
+    return memory is None and combines_in_workers(stage)
 
 
 def _processors() -> int:

@@ -5,7 +5,6 @@ Workers are simulated: each has its own parts, and all that goes there and back 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.graph.graph import Computed
-from lowwater.engine.local.parted_process import PARTS, HostedParts, PartedProcess, Workers
-from lowwater.engine.local.worker_messages import pack, unpack
+from lowwater.engine.local.parted_process import PARTS, PartedProcess
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.columns import Column
@@ -26,27 +24,10 @@ from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from tests.examples import examples
 from tests.property import process_model as model
+from tests.property.simulated_workers import SimulatedWorkers
 from tests.property.test_process import WINDOWS
 
 STAGE = "stage 3"
-
-
-class SimulatedWorkers(Workers):  # type: ignore[misc]  # final
-    """Workers in this process, each with parts of its own, which get and give bytes alone."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._each = [Workers(count) for _ in range(count)]
-
-    def add(self, stage: int, made: Callable[[Sequence[int]], HostedParts]) -> None:
-        for each in self._each:
-            each.add(stage, made)
-
-    def ask(self, stage: int, requests: Mapping[int, Any]) -> list[Any]:
-        return [
-            unpack(pack(self._each[at]._answer(at, unpack(pack((stage, *request))))))
-            for at, request in requests.items()
-        ]
 
 
 def work_of(windowed: bool) -> Computed:

@@ -14,6 +14,7 @@ from lowwater.engine.aggregates.specs import any as any
 from lowwater.engine.aggregates.specs import collect as collect
 from lowwater.engine.aggregates.specs import collect_set as collect_set
 from lowwater.engine.aggregates.specs import combine as combine
+from lowwater.engine.aggregates.specs import combiner_of as combiner_of
 from lowwater.engine.aggregates.specs import count as count
 from lowwater.engine.aggregates.specs import count_distinct as count_distinct
 from lowwater.engine.aggregates.specs import first as first

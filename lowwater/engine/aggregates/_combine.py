@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from inspect import signature
+from operator import length_hint
 from typing import Any, Protocol, cast, final, runtime_checkable
 
 import numpy as np
@@ -89,12 +90,17 @@ def checked_combiner(combiner: object, where: str) -> Combiner:
 
 @final
 class Combine:
-    """Runs a user's combiner."""
+    """Runs a user's combiner.
+
+    ``begun`` says how many calls of the combiner the last method has begun: where it failed, if it
+    did. Of those of :meth:`add`, values that are added come before those that are removed.
+    """
 
     columns = (StateColumn("accumulator", object, None),)
 
     def __init__(self, combiner: Combiner) -> None:
         self._combiner = combiner
+        self.begun = 0
 
     def add(self, state: State, batch: AggregateInput) -> None:
         held: NDArray[Any] = state["accumulator"]
@@ -105,22 +111,28 @@ class Combine:
             signs = batch.signs.tolist()
             back = [pair for pair, sign in zip(pairs, signs, strict=True) if sign < 0]
             pairs = [pair for pair, sign in zip(pairs, signs, strict=True) if sign > 0]
-        with user_code(f"add_input of {self._combiner!r}"):
-            for row, value in pairs:
-                held[row] = added = self._combiner.add_input(self._of(held, row), value)
-                if added is None:
-                    self._check_lost("add_input")
+        left = iter(pairs)
+        try:
+            with user_code(f"add_input of {self._combiner!r}"):
+                for row, value in left:
+                    held[row] = added = self._combiner.add_input(self._of(held, row), value)
+                    if added is None:
+                        self._check_lost("add_input")
+        finally:
+            self.begun = len(pairs) - length_hint(left)  # counting in the loop would cost more
         if not back:
             return
         remove = self._combiner.remove_input  # type: ignore[attr-defined]  # bound only if it has
         with user_code(f"remove_input of {self._combiner!r}"):
             for row, value in back:
+                self.begun += 1
                 held[row] = remove(self._of(held, row), value)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         held: NDArray[Any] = state["accumulator"]
         with user_code(f"merge_accumulators of {self._combiner!r}"):
-            for target, row in zip(into.tolist(), rows.tolist(), strict=True):
+            pairs = zip(into.tolist(), rows.tolist(), strict=True)
+            for self.begun, (target, row) in enumerate(pairs, 1):
                 if held[row] is None:
                     continue
                 both = [self._of(held, target), held[row]]
@@ -133,6 +145,7 @@ class Combine:
         results = np.empty(len(rows), dtype=object)
         with user_code(f"extract_output of {self._combiner!r}"):
             for at, row in enumerate(rows.tolist()):
+                self.begun = at + 1
                 output = self._combiner.extract_output(self._of(held, row))
                 # Copy: the output may share parts with the accumulator, which keeps changing, but
                 # an emitted pane must stay what it was, for its retraction (S-A2, S-A3).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias, final
 
@@ -261,6 +261,21 @@ def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -
         (("combiner", combiner),),
         make_signed=(lambda _type, _dtype: Combine(combiner)) if removes else None,
     )  # fmt: skip
+
+
+def combiner_of(spec: object) -> Combiner | None:
+    """Return the user's combiner that an aggregate runs, if it is such a one."""
+    found: Combiner | None = dict(getattr(spec, "options", ())).get("combiner")
+    return found
+
+
+def combined_by(spec: BuiltIn, made: Aggregate) -> BuiltIn:
+    """Return an aggregate that runs a combiner, with another one to run it."""
+
+    def make(_type: pa.DataType | None, _dtype: DTypeLike) -> Aggregate:
+        return made
+
+    return replace(spec, make=make, make_signed=None if spec.make_signed is None else make)
 
 
 def _count(_type: pa.DataType | None, _dtype: DTypeLike) -> Aggregate:

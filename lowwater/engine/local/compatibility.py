@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, assert_never
 
-from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates import AggregateSpec, combiner_of
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import (
     MAIN,
@@ -298,10 +298,10 @@ def _step(step: Step) -> str:
 
 def _aggregate(spec: AggregateSpec) -> str:
     """Return an aggregate's repr; of a user's combiner, its arguments too."""
-    options = dict(getattr(spec, "options", ()))
-    if "combiner" not in options:
+    combiner = combiner_of(spec)
+    if combiner is None:
         return _text(spec)
-    return f"{spec.name}({spec.column!r}, combiner={described(options['combiner'])})"
+    return f"{spec.name}({spec.column!r}, combiner={described(combiner)})"
 
 
 def _text(value: object) -> str:

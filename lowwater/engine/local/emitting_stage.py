@@ -19,10 +19,11 @@ from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.pair_recorder import PairRecorder
-from lowwater.engine.local.parted_process import PartedProcess, Workers, is_parted
+from lowwater.engine.local.parted_process import PartedProcess, is_parted
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.window_stage import columns_of_bundle, late_elements, taken_from
+from lowwater.engine.local.worker_pool import Workers
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.process.output import emitted_records

@@ -7,7 +7,7 @@ any number of workers: a worker has some of the parts, and what parts emit is pu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter, itemgetter
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, assert_never, final
 import numpy as np
 
 from lowwater.engine.graph.graph import Computed
-from lowwater.engine.local.worker_pool import WorkerPool, as_error, as_plain
+from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.operator import InputBundle, ProcessOperator
 from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
@@ -42,9 +42,6 @@ PARTS = 16
 
 _GROUPS = KEY_GROUPS // PARTS
 
-Request: TypeAlias = tuple[Any, ...]
-"""A method of :class:`HostedParts`, the clock, the output watermark, and the arguments."""
-
 Placed: TypeAlias = tuple[Emitted, Int64Array]
 """Records that several parts emitted, in order, and the part of each, int64, shape (n,)."""
 
@@ -56,57 +53,6 @@ def is_parted(work: Computed) -> bool:
     all keys wait together.
     """
     return hasattr(work.process, "on_record") and work.order == "arrival"
-
-
-@final
-class Workers:
-    """Has the parts of a run's stages: in worker processes, or in this one if there is one worker.
-
-    Args:
-        count: How many workers there are.
-
-    Raises:
-        InvalidArgument: This system has no worker processes.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._made: dict[int, Callable[[Sequence[int]], HostedParts]] = {}
-        self._hosted: dict[int, HostedParts] = {}
-        self._pool = WorkerPool(count, self._answer) if count > 1 else None
-
-    def add(self, stage: int, made: Callable[[Sequence[int]], HostedParts]) -> None:
-        """Add a stage, before the first request.
-
-        Args:
-            stage: Its number.
-            made: Makes some of its parts, by their numbers.
-        """
-        self._made[stage] = made
-
-    def ask(self, stage: int, requests: Mapping[int, Request]) -> list[Any]:
-        """Have each of some workers do something, side by side; return what comes of it."""
-        if self._pool is None:
-            return [self._answer(0, (stage, *request)) for request in requests.values()]
-        return self._pool.ask({at: (stage, *request) for at, request in requests.items()})
-
-    def start(self) -> None:
-        """Start the worker processes, if they are not there: before this one has more threads."""
-        if self._pool is not None:
-            self._pool.start()
-
-    def close(self) -> None:
-        """End the worker processes; a second call does nothing."""
-        if self._pool is not None:
-            self._pool.close()
-
-    def _answer(self, worker: int, request: Request) -> Any:
-        stage, *asked = request
-        hosted = self._hosted.get(stage)
-        if hosted is None:
-            hosted = self._made[stage](range(worker, PARTS, self.count))
-            self._hosted[stage] = hosted
-        return hosted.answer(tuple(asked))
 
 
 @final
@@ -130,7 +76,7 @@ class HostedParts:
                 operator.keep_in_store(StoredPlace(stage, part * _GROUPS, _GROUPS))
 
     def answer(self, request: Request) -> Any:
-        """Do what is asked, with the clock and the output watermark of the whole stage."""
+        """Do what is asked: a method, the stage's clock and output watermark, and arguments."""
         name, clock, output_watermark, *arguments = request
         for operator in self._operators.values():
             if clock > operator.clock and clock < operator.next_deadline:
@@ -268,7 +214,7 @@ class PartedProcess:
         self.watermark = self.clock = self.output_watermark = START_OF_TIME
         self._standing = dict.fromkeys(self._every, _NOTHING_YET)
         self._stage: str | None = None
-        workers.add(number, self._hosted)
+        workers.add(number, lambda worker: self._hosted(range(worker, PARTS, workers.count)))
 
     @property
     def next_deadline(self) -> int:

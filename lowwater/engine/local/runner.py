@@ -31,7 +31,7 @@ from lowwater.engine.local.input_watermarks import InputWatermarks, StageRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.parted_process import PartedProcess, Workers
+from lowwater.engine.local.parted_process import PartedProcess
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
@@ -39,10 +39,13 @@ from lowwater.engine.local.source_verdict import RunVerdict
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.local.worker_pool import Workers
+from lowwater.engine.local.worker_steps import apply_in
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
+from lowwater.engine.records.stateless import applied
 from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
@@ -81,7 +84,8 @@ class LocalRun:
             in the store. ``None``: no limit.
         recorder: Records a trace of the run; ``None``: no trace.
         dead_letters: Where the user finds dead letters, as a sentence for hints.
-        workers: Have the parts of stages that can be in parts; ``None``: no stage is.
+        workers: Have the parts of stages that can be in parts, and call combiners; ``None``: all is
+            done here.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class LocalRun:
         self.graph = graph
         self._max_skew_us = max_skew_us
         self._workers = workers
+        self._apply = applied if workers is None else apply_in(workers, graph)
         self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
         is_judged = on_error is None
@@ -121,7 +126,8 @@ class LocalRun:
                 number,
                 is_end=stage in ends,
                 is_read=any(True for _ in graph.into(stage)),
-                workers=workers,
+                # What workers have is not counted against a limit of memory.
+                workers=workers if memory is None or not stage.spills else None,
             )
             for number, stage in enumerate(graph.stages)
         ]
@@ -417,7 +423,14 @@ class LocalRun:
         flow = at.inputs[nth]
         admission = admission_of(at, nth, on_error, self._max_ahead_of(flow))
         return StageAdmission(
-            stage, flow.steps, admission, flow.output, is_signed(flow), minds_order(flow, at), nth
+            stage,
+            flow.steps,
+            admission,
+            flow.output,
+            is_signed(flow),
+            minds_order(flow, at),
+            nth,
+            self._apply,
         )
 
     def _max_ahead_of(self, flow: Flow) -> int | None:
@@ -616,7 +629,7 @@ def _stage_run(
     work = stage.work
     match work:
         case Windowed() | WindowJoined():
-            return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
+            return WindowRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
         case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
         case _:

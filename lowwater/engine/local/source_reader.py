@@ -247,7 +247,7 @@ class SourceReader:
             yield from self._cuts_for_one_stage(entries[0], records)
             return
         arrived = self._arrivals(records)
-        before, rejected = apply_steps(shared, records)
+        before, rejected = apply_steps(shared, records, entries[0].apply)
         if len(entries) == 1 and self.read.time not in set(before.columns):
             # The steps make it; or they have rejected all records.
             yield from self._cuts_for_one_stage(entries[0], records)

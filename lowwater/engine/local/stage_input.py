@@ -14,7 +14,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.stateless import Step, apply_steps
+from lowwater.engine.records.stateless import Apply, Step, applied, apply_steps
 from lowwater.engine.records.steps import Bundle
 from lowwater.time import Int64Array
 
@@ -35,6 +35,7 @@ class StageAdmission:
         signed: Whether the input may contain retractions.
         minds_order: Whether records are sorted before: see :mod:`lowwater.engine.local.key_order`.
         nth: Which input of the stage it is.
+        apply: Applies a step.
     """
 
     stage: int
@@ -44,6 +45,7 @@ class StageAdmission:
     signed: bool = False
     minds_order: bool = False
     nth: int = 0
+    apply: Apply = applied
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
         """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
@@ -57,7 +59,7 @@ class StageAdmission:
             records = records.replaced({**records.columns, _ARRIVED: came})
         errors: list[ErrorRecord] = []
         if self.steps:
-            records, rejected = apply_steps(self.steps, records)
+            records, rejected = apply_steps(self.steps, records, self.apply)
             if rejected:
                 errors = self.admission.reject(rejected)
             # A Python function that is called for no rows returns no columns, so the validation

@@ -16,6 +16,8 @@ from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.trace_parts import TakenBundle
+from lowwater.engine.local.worker_combiners import CombinersInWorkers, combines_in_workers
+from lowwater.engine.local.worker_pool import Workers
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
@@ -50,6 +52,7 @@ class WindowRun:
         number: Its number in the graph.
         is_end: Whether its panes leave the pipeline.
         is_read: Whether downstream stages read its panes.
+        workers: Call the combiners of users; ``None``: they are called here.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class WindowRun:
         *,
         is_end: bool,
         is_read: bool,
+        workers: Workers | None = None,
     ) -> None:
         self.stage = stage
         self.number = number
@@ -69,6 +73,12 @@ class WindowRun:
         if isinstance(work, WindowJoined):
             self._pairing = PairedPanes(work.how, work.columns, signed=stage.signed)
             aggregates = self._pairing.aggregates
+        self._combiners: CombinersInWorkers | None = None
+        if workers is not None and workers.count > 1 and combines_in_workers(stage):
+            self._combiners = CombinersInWorkers(
+                aggregates, number, workers, self._keys_of, signed=stage.signed
+            )
+            aggregates = self._combiners.aggregates
         self.operator = WindowOperator(work.windowing, aggregates, signed=stage.signed)
         self._duplicates = DuplicateFilter(stage.deduplication)
         self._is_end = is_end
@@ -98,6 +108,8 @@ class WindowRun:
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
+        if self._combiners is not None:
+            self._combiners.fetch()
         self.operator.save(batch)
         self._duplicates.save(batch, self.operator.watermark)
 
@@ -174,6 +186,9 @@ class WindowRun:
     def forget(self, watermark: int) -> None:
         """Drop record ids that the watermark has passed."""
         self._duplicates.forget(watermark)
+
+    def _keys_of(self, rows: Int64Array) -> Int64Array:
+        return self.operator.keys_of(rows)
 
     def _given(self, incoming: StageBundle) -> Bundle:
         """Return a bundle with the columns that the operator reads."""

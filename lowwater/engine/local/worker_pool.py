@@ -18,7 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, final
+from typing import Any, Protocol, TypeAlias, final
 
 from lowwater.engine.local.worker_messages import pack, unpack
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
@@ -26,8 +26,74 @@ from lowwater.errors import InternalError, InvalidArgument, LowwaterError, Worke
 Answer = Callable[[int, Any], Any]
 """Answers a request, in the worker of this number."""
 
+Place: TypeAlias = int | str
+"""What a worker has several of: the number of a stage, or a name."""
+
+Request: TypeAlias = tuple[Any, ...]
+"""The name of a method of what a worker hosts, and what that takes: values that can be packed."""
+
 _SECONDS_TO_END = 1.0
 _PR_SET_PDEATHSIG = 1
+
+
+class Hosted(Protocol):
+    """What does the work in a worker; its state is there."""
+
+    def answer(self, request: Request) -> Any:
+        """Do what is asked; return what can be packed."""
+        ...
+
+
+@final
+class Workers:
+    """Has what a run gives to its workers: in worker processes, or in this one if there is one.
+
+    Each worker makes its own share of it, at the first request.
+
+    Args:
+        count: How many workers there are.
+
+    Raises:
+        InvalidArgument: This system has no worker processes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._made: dict[Place, Callable[[int], Hosted]] = {}
+        self._hosted: dict[Place, Hosted] = {}
+        self._pool = WorkerPool(count, self._answer) if count > 1 else None
+
+    def add(self, place: Place, made: Callable[[int], Hosted]) -> None:
+        """Add something, before the first request.
+
+        Args:
+            place: What it is called in requests.
+            made: Makes the share of a worker, by its number.
+        """
+        self._made[place] = made
+
+    def ask(self, place: Place, requests: Mapping[int, Request]) -> list[Any]:
+        """Have each of some workers do something, side by side; return what comes of it."""
+        if self._pool is None:
+            return [self._answer(0, (place, *request)) for request in requests.values()]
+        return self._pool.ask({at: (place, *request) for at, request in requests.items()})
+
+    def start(self) -> None:
+        """Start the worker processes, if they are not there: before this one has more threads."""
+        if self._pool is not None:
+            self._pool.start()
+
+    def close(self) -> None:
+        """End the worker processes; a second call does nothing."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def _answer(self, worker: int, request: Request) -> Any:
+        place, *asked = request
+        hosted = self._hosted.get(place)
+        if hosted is None:
+            hosted = self._hosted[place] = self._made[place](worker)
+        return hosted.answer(tuple(asked))
 
 
 @final

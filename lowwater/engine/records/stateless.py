@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, final
+from itertools import compress
+from typing import Any, Protocol, TypeAlias, TypeGuard, final
 
 import numpy as np
 import pyarrow as pa
@@ -34,14 +35,56 @@ class Step(Protocol):
         ...
 
 
+Called: TypeAlias = tuple[list[Any], Int64Array | None]
+"""What a function returned for records, and how many values each gave; ``None``: one each."""
+
+
+class PythonStep(Step, Protocol):
+    """A step that calls a Python function for each record."""
+
+    def call(self, rows: Sequence[Any]) -> Called:
+        """Call the function for each record, in order."""
+        ...
+
+    def columns(self, values: Sequence[Any]) -> dict[str, Column]:
+        """Return what the function returned as columns."""
+        ...
+
+    def made(
+        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
+    ) -> Records:
+        """Return the records that the step outputs.
+
+        Args:
+            records: Those it was given.
+            columns: What :meth:`columns` made of what the function returned for them.
+            counts: How many values each gave, int64; ``None``: one each.
+        """
+        ...
+
+
+Apply: TypeAlias = Callable[[Step, Records], Records]
+"""Applies a step to records."""
+
+
+def applied(step: Step, records: Records) -> Records:
+    """Apply a step here, in this process."""
+    return step.apply(records)
+
+
 NULL_RECORD = "null_record"
 """The reason of a dead letter of which ``map`` made ``None``."""
 
 
 def apply_steps(
-    steps: Iterable[Step], records: Records
+    steps: Iterable[Step], records: Records, apply: Apply = applied
 ) -> tuple[Records, list[tuple[int, ErrorRecord]]]:
     """Apply steps in turn. A record that one rejects is a dead letter; later steps do not see it.
+
+    Args:
+        steps: The steps.
+        records: The records.
+        apply: Applies a step.
 
     Returns:
         What is left, and the dead letters, with their rows. Steps after one that leaves nothing are
@@ -51,7 +94,7 @@ def apply_steps(
     for step in steps:
         if not records.length:
             break
-        records = step.apply(records)
+        records = apply(step, records)
         if records.rejected:
             rejected.extend(records.rejected)
             records = replace(records, rejected=())
@@ -74,8 +117,7 @@ class Filter:
 
     def apply(self, records: Records) -> Records:
         if callable(self.condition):
-            truths = [bool(_call("filter", self.condition, row)) for row in records.rows()]
-            return _only(records, np.array(truths, dtype=np.bool_))
+            return _applied_here(self, records)
         (found,) = evaluate("filter", frame_of(records), Expressions((self.condition,))).values()
         if not pa.types.is_boolean(found.type):
             raise InvalidArgument(
@@ -85,6 +127,20 @@ class Filter:
         if found.null_count:
             found = found.fill_null(False)
         return _only(records, found.to_numpy(zero_copy_only=False))
+
+    def call(self, rows: Sequence[Any]) -> Called:
+        return [_call("filter", self._truth, row) for row in rows], None
+
+    def columns(self, values: Sequence[Any]) -> dict[str, Column]:
+        return {"kept": Column(np.array(values, dtype=np.bool_))}
+
+    def made(
+        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
+    ) -> Records:
+        return _only(records, columns["kept"].data)
+
+    def _truth(self, row: Any) -> bool:
+        return bool(self.condition(row))  # an array of numpy may have none
 
 
 @final
@@ -137,21 +193,29 @@ class Map:
     vectorised = False
 
     def apply(self, records: Records) -> Records:
-        rows = records.rows()
+        return _applied_here(self, records)
+
+    def call(self, rows: Sequence[Any]) -> Called:
         made = [_call("map", self.function, row) for row in rows]
-        if any(each is None for each in made):  # `in` would compare arrays
-            nothing = np.array(
-                [
-                    each is None and isinstance(row, Mapping)
-                    for row, each in zip(rows, made, strict=True)
-                ]
-            )
-            rejected = _rejected(records, np.flatnonzero(nothing))
-            kept = np.flatnonzero(~nothing)
-            records, made = records.take(kept), [made[at] for at in kept.tolist()]
-            found = records.replaced({**columns_of(made), **_hidden(records)})
-            return replace(found, rejected=rejected)
-        return records.replaced({**columns_of(made), **_hidden(records)})
+        if all(each is not None for each in made):  # `in` would compare arrays
+            return made, None
+        kept = [
+            each is not None or not isinstance(row, Mapping)
+            for row, each in zip(rows, made, strict=True)
+        ]
+        return list(compress(made, kept)), np.array(kept, dtype=np.int64)
+
+    def columns(self, values: Sequence[Any]) -> dict[str, Column]:
+        return columns_of(values)
+
+    def made(
+        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
+    ) -> Records:
+        if counts is None:
+            return records.replaced({**columns, **_hidden(records)})
+        rejected = _rejected(records, np.flatnonzero(counts == 0))
+        records = records.take(np.flatnonzero(counts))
+        return replace(records.replaced({**columns, **_hidden(records)}), rejected=rejected)
 
 
 @final
@@ -164,9 +228,12 @@ class FlatMap:
     vectorised = False
 
     def apply(self, records: Records) -> Records:
+        return _applied_here(self, records)
+
+    def call(self, rows: Sequence[Any]) -> Called:
         made: list[Any] = []
-        origin: list[int] = []
-        for index, row in enumerate(records.rows()):
+        counts = np.zeros(len(rows), dtype=np.int64)
+        for index, row in enumerate(rows):
             several = _call("flat_map", self.function, row)
             if isinstance(several, (str, bytes, Mapping)) or not isinstance(several, Iterable):
                 raise DataError(
@@ -177,10 +244,19 @@ class FlatMap:
             # Consume it inside _call: a generator raises only when it is read.
             found = _call("flat_map", list, several, row)
             made.extend(found)
-            origin.extend([index] * len(found))
-        taken = np.array(origin, dtype=np.int64)
+            counts[index] = len(found)
+        return made, counts
+
+    def columns(self, values: Sequence[Any]) -> dict[str, Column]:
+        return columns_of(values)
+
+    def made(
+        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
+    ) -> Records:
+        taken = np.arange(records.length, dtype=np.int64)
+        taken = taken if counts is None else np.repeat(taken, counts)
         hidden = {name: column.take(taken) for name, column in _hidden(records).items()}
-        return Records({**columns_of(made), **hidden}, len(made), records.origin)
+        return Records({**columns, **hidden}, len(taken), records.origin)
 
 
 @final
@@ -232,8 +308,18 @@ class AddComputed:
     vectorised = False
 
     def apply(self, records: Records) -> Records:
-        made = [_call("key_by", self.function, row) for row in records.rows()]
-        return records.replaced({**records.columns, self.name: Column.of_objects(made)})
+        return _applied_here(self, records)
+
+    def call(self, rows: Sequence[Any]) -> Called:
+        return [_call("key_by", self.function, row) for row in rows], None
+
+    def columns(self, values: Sequence[Any]) -> dict[str, Column]:
+        return {self.name: Column.of_objects(values)}
+
+    def made(
+        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
+    ) -> Records:
+        return records.replaced({**records.columns, **columns})
 
 
 @final
@@ -248,6 +334,18 @@ class AddWhole:
     def apply(self, records: Records) -> Records:
         whole = Column.of_objects(records.rows())
         return records.replaced({**records.columns, self.name: whole})
+
+
+def calls_python(step: Step) -> TypeGuard[PythonStep]:
+    """Return whether a step calls a Python function for each record."""
+    if isinstance(step, Filter):
+        return callable(step.condition)
+    return isinstance(step, (Map, FlatMap, AddComputed))
+
+
+def _applied_here(step: PythonStep, records: Records) -> Records:
+    values, counts = step.call(records.rows())
+    return step.made(records, step.columns(values), counts)
 
 
 def require_names(names: Iterable[str], known: Iterable[str], where: str) -> None:

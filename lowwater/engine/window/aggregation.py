@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec
+from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec, combiner_of
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
 from lowwater.engine.aggregates._column_values import keeps_values, no_lists
 from lowwater.engine.records.columns import Column, Mask
@@ -97,8 +97,7 @@ class Aggregation:
     def release(self, rows: Int64Array) -> None:
         """Release what rows hold outside of the table, before they are released."""
         for part in self._parts:
-            if part.bags:
-                part.empty_bags(rows)
+            part.release(rows)
 
 
 @final
@@ -231,12 +230,15 @@ class _Part:
         self.bound.add(self, taken.where(np.logical_and.reduce(masks)) if masks else taken)
 
     def reset(self, rows: Int64Array) -> None:
+        self.release(rows)
         self._table.reset(rows, self._fields)
-        self.empty_bags(rows)
 
-    def empty_bags(self, rows: Int64Array) -> None:
+    def release(self, rows: Int64Array) -> None:
         for bag in self.bags.values():
             bag.clear(rows)
+        # Before the table is reset: it says what the aggregate has elsewhere (in worker processes).
+        if (elsewhere := getattr(self._aggregate, "release_elsewhere", None)) is not None:
+            elsewhere(self, rows)
 
     def binding(self, written: Callable[[pa.DataType | None], Any]) -> Any:
         if self._aggregate is None:
@@ -338,7 +340,7 @@ def result_type(spec: AggregateSpec, columns: Mapping[str, pa.DataType]) -> pa.D
     Returns:
         The type; ``None`` if only running can tell, as for what users combine themselves.
     """
-    if not hasattr(spec, "make") or spec.name == "combine" or _is_combiner(spec):
+    if not hasattr(spec, "make") or combiner_of(spec) is not None:
         return None
     table = RowTable([])
     aggregation = Aggregation({spec.name: spec}, table)
@@ -352,10 +354,6 @@ def result_type(spec: AggregateSpec, columns: Mapping[str, pa.DataType]) -> pa.D
     aggregation.add(Bundle(zeros, (), values), None, rows, zeros)
     found: pa.DataType = aggregation.results(rows)[spec.name].to_arrow().type
     return found
-
-
-def _is_combiner(spec: Any) -> bool:
-    return any(option == "combiner" for option, _ in getattr(spec, "options", ()))
 
 
 def _sample(kind: pa.DataType) -> Any:

@@ -161,6 +161,10 @@ class WindowOperator:
         self._stored = StoredState(self._state, place, memory)
         self._spilled = None if memory is None else self._stored.spilled
 
+    def keys_of(self, rows: Int64Array) -> Int64Array:
+        """Return the key ids of state rows; a key keeps its id as long as it has windows."""
+        return self._state.table["key"][rows]
+
     def report_merges(self) -> None:
         """Have steps report which windows merged into which, for traces."""
         self._reports_merges = True

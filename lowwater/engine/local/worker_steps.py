@@ -1,0 +1,162 @@
+"""Steps that call a Python function for each record, in worker processes.
+
+A batch goes to the workers in slices of a fixed size, and comes back in order, as columns. The
+steps have no state, so nothing that is stored depends on the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.graph.graph import Graph
+from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stateless import (
+    Apply,
+    Called,
+    PythonStep,
+    Step,
+    applied,
+    calls_python,
+)
+from lowwater.errors import LowwaterError
+from lowwater.time import Int64Array
+
+SLICE = 500
+"""How many records a worker is given at once, whatever the number of workers."""
+
+_PLACE = "steps"
+
+
+def python_steps(graph: Graph) -> list[PythonStep]:
+    """Return the steps of a graph whose functions workers can call."""
+    every = (step for stage in graph.stages for flow in stage.inputs for step in flow.steps)
+    return [step for step in every if calls_python(step)]
+
+
+def apply_in(workers: Workers, graph: Graph) -> Apply:
+    """Return what applies the steps of a graph: in worker processes, if there are several."""
+    steps = python_steps(graph)
+    return StepsInWorkers(steps, workers).apply if steps and workers.count > 1 else applied
+
+
+@final
+class StepsInWorkers:
+    """Applies steps: workers call the Python functions.
+
+    Args:
+        steps: The steps that call one.
+        workers: The workers.
+    """
+
+    def __init__(self, steps: Sequence[PythonStep], workers: Workers) -> None:
+        self._numbers = {id(step): number for number, step in enumerate(steps)}
+        self._workers = workers
+        workers.add(_PLACE, partial(_hosted, steps))
+
+    def apply(self, step: Step, records: Records) -> Records:
+        """Apply a step.
+
+        Raises:
+            DataError: The function failed; for several records, the first of them.
+        """
+        number = self._numbers.get(id(step))
+        if number is None or not calls_python(step):
+            return step.apply(records)
+        given = {name: records.columns[name] for name in records.names}
+        slices = [
+            [_sliced(given, start, stop), stop - start] for start, stop in _bounds(records.length)
+        ]
+        some = min(self._workers.count, len(slices))
+        requests = {at: (number, at, some, slices[at::some]) for at in range(some)}
+        answers = self._workers.ask(_PLACE, requests)
+        if failures := [failure for failure, _ in answers if failure is not None]:
+            raise as_error(min(failures, key=itemgetter(0, 1))[2])
+        made = [answers[at % some][1][at // some] for at in range(len(slices))]
+        return step.made(records, *_together(made))
+
+
+@final
+class HostedSteps:
+    """The steps of a run, where their functions are called."""
+
+    def __init__(self, steps: Sequence[PythonStep]) -> None:
+        self._steps = steps
+
+    def answer(self, request: Request) -> Any:
+        """Call the function of a step for slices of a batch.
+
+        Args:
+            request: The number of the step, that of the first slice, how far apart they are, and of
+                each slice its columns and its length.
+
+        Returns:
+            (the phase, the number of the slice and the failure, of the first of them; what comes of
+            each slice). All functions come before all columns that are made of what they return.
+        """
+        number, first, apart, slices = request
+        step = self._steps[number]
+        called: list[Called] = []
+        made: list[Made] = []
+        try:
+            for columns, length in slices:
+                called.append(step.call(Records(columns, length).rows()))
+            for values, counts in called:
+                made.append((step.columns(values), len(values), counts))
+        except LowwaterError as error:
+            phase = int(len(called) == len(slices))
+            done = len(made) if phase else len(called)
+            return (phase, first + done * apart, as_plain(error)), None
+        return None, made
+
+
+Made: TypeAlias = tuple[dict[str, Column], int, Int64Array | None]
+"""What comes of a slice: columns, how long they are, and how many values each record gave."""
+
+
+def _hosted(steps: Sequence[PythonStep], _worker: int) -> HostedSteps:
+    return HostedSteps(steps)
+
+
+def _bounds(length: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, length, SLICE):
+        yield start, min(start + SLICE, length)
+
+
+def _sliced(columns: Mapping[str, Column], start: int, stop: int) -> dict[str, Column]:
+    """Return a slice of columns; dictionaries that are longer than it stay here."""
+    sliced = {name: column.slice(start, stop) for name, column in columns.items()}
+    for name, column in sliced.items():
+        array = column.arrow
+        if (
+            array is not None
+            and pa.types.is_dictionary(array.type)
+            and len(array.dictionary) > stop - start
+        ):
+            sliced[name] = Column.from_arrow(array.dictionary_decode())
+    return sliced
+
+
+def _together(made: Sequence[Made]) -> tuple[dict[str, Column], Int64Array | None]:
+    """Return what comes of all slices, as if it were made at once: fields may differ."""
+    names = dict.fromkeys(name for columns, _, _ in made for name in columns)
+    together = {
+        name: Column.concat([_column(columns.get(name), length) for columns, length, _ in made])
+        for name in names
+    }
+    if all(counts is None for _, _, counts in made):
+        return together, None
+    every = [np.ones(length, np.int64) if each is None else each for _, length, each in made]
+    return together, np.concatenate(every)
+
+
+def _column(column: Column | None, length: int) -> Column:
+    """Return the column of a field; without one, all values are missing."""
+    return Column.of_objects([None] * length) if column is None else column
