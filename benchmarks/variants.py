@@ -35,19 +35,24 @@ class Variant:
     """A variant of the pipeline, which sums by key and minute.
 
     Args:
-        keys: How many keys the events have.
+        many: Whether the events have many keys instead of few.
         integers: Whether keys are integers instead of strings.
         aggregates: How many aggregates a pane has.
     """
 
-    keys: int
+    many: bool
     integers: bool
     aggregates: int
+
+    @property
+    def keys(self) -> int:
+        """How many keys the events have."""
+        return MANY_KEYS if self.many else FEW_KEYS
 
     def neighbours(self) -> tuple[Variant, Variant, Variant]:
         """Return those that differ in the number of keys, their type, the aggregates."""
         return (
-            replace(self, keys=MANY_KEYS if self.keys == FEW_KEYS else FEW_KEYS),
+            replace(self, many=not self.many),
             replace(self, integers=not self.integers),
             replace(self, aggregates=2 if self.aggregates == 5 else 5),
         )
@@ -64,10 +69,8 @@ class Variant:
 
 
 VARIANTS = tuple(
-    Variant(keys, integers, aggregates)
-    for keys, integers, aggregates in itertools.product(
-        (FEW_KEYS, MANY_KEYS), (False, True), (2, 5)
-    )
+    Variant(many, integers, aggregates)
+    for many, integers, aggregates in itertools.product((False, True), (False, True), (2, 5))
 )
 
 
@@ -99,8 +102,8 @@ def measure(count: int, rounds: int, folder: Path) -> list[Timing]:
     before = kernels().NAME
     names = ("numpy", "numba") if is_installed() else ("numpy",)
     paths = {
-        (keys, integers): events_file(count, folder, keys=keys, integer_keys=integers)
-        for keys, integers in itertools.product((FEW_KEYS, MANY_KEYS), (False, True))
+        one: events_file(count, folder, keys=one.keys, integer_keys=one.integers)
+        for one in VARIANTS
     }
     speeds: dict[tuple[Variant, str], list[float]] = {
         (variant, name): [] for variant in VARIANTS for name in names
@@ -111,7 +114,7 @@ def measure(count: int, rounds: int, folder: Path) -> list[Timing]:
             for (variant, name), found in speeds.items():
                 use(name)
                 began = time.process_time()
-                panes[variant] = variant.run(paths[variant.keys, variant.integers])
+                panes[variant] = variant.run(paths[variant])
                 if turn:
                     found.append(count / (time.process_time() - began))
     finally:
