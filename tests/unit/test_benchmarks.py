@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -116,6 +119,24 @@ def test_stages_pass_on_all_that_they_get(monkeypatch: pytest.MonkeyPatch) -> No
     assert [point.size for point in growth._stages(20_000)] == [1, 2, 4, 8]
     count = 2 * growth.BUNDLE + 20_000 // 50
     assert passed == [[count] * size for size in (1, 2, 4, 8)]
+
+
+def test_making_the_events_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    batch = growth._batch(np.zeros(3, dtype=np.int64), pa.array([1, 2, 3]))
+
+    def making(count: int) -> Iterator[pa.RecordBatch]:
+        nonlocal now
+        for _ in range(count):
+            now += 100.0
+            yield batch
+
+    monkeypatch.setattr(growth, "time", SimpleNamespace(process_time=lambda: now))
+    source = growth._Parts(batch.schema, making(2), making(3))
+    with suppress(growth._EnoughError):
+        for _ in source.batches(10, ()):
+            now += 1.0
+    assert np.diff(source.marks).tolist() == [2.0, 3.0]
 
 
 def line(axis: growth.Axis, name: str, **rounds: list[float]) -> growth.Line:
