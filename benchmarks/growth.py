@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import lowwater as lw
 from benchmarks.events import KEYS
-from benchmarks.machine import load, resident_bytes
+from benchmarks.machine import load, machine, resident_bytes
 from lowwater.cli.bench import DISORDER_US, START_US, events_in_memory
 from lowwater.kernels import WORTH_LOADING, count_records, kernels
 from lowwater.pipeline import Stream
@@ -36,6 +36,7 @@ _MINUTE_US = 60_000_000
 _POOL = 1_000_000
 _WIDE_KEYS = 1_000
 _TOUCHED = 1_000
+_NEW_EACH = 100  # bundles
 _DISORDER = lw.BoundedDisorder(f"{2 * DISORDER_US}us")
 _ALL_OPEN = lw.BoundedDisorder("3650d")  # so that the watermark closes none of the windows
 _TIME = pa.timestamp("us", "UTC")
@@ -183,16 +184,39 @@ def _up_to(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordB
 
 
 def _events(most: int) -> Iterator[Point]:
-    """One run: each figure is of the events between the size before and this one."""
+    """One run: each figure is of the events between the size before and this one.
+
+    While it waits, short runs of their own say what the same events take at their beginning: a long
+    run on a shared machine meets more and less of the neighbours.
+    """
     sizes = _until(most, (most // 100, most // 30, most // 10, most // 3, most))
     pool = events_in_memory(min(_POOL, sizes[0]), KEYS)
     endless = _endless(pool)
     counts = np.diff([0, *sizes]).tolist()
-    source = _Parts(pool.schema, *(_up_to(endless, count) for count in counts))
+    beside: list[list[float]] = [[] for _ in sizes]
+    parts = (
+        _interrupted(_up_to(endless, count), pool, found)
+        for count, found in zip(counts, beside, strict=True)
+    )
+    source = _Parts(pool.schema, *parts)
     spent = _seconds(source, _DISORDER, _per_minute)
-    found = zip(sizes, counts, spent, source.resident[1:], strict=True)
-    for size, count, seconds, resident in found:
-        yield Point("", size, seconds / count * 1e9, resident)
+    of_all = zip(sizes, counts, spent, source.resident[1:], strict=True)
+    for size, count, seconds, resident in of_all:
+        yield Point("one run", size, seconds / count * 1e9, resident)
+    for size, found in zip(sizes, beside, strict=True):
+        yield Point("new runs then", size, median(found))
+
+
+def _interrupted(
+    batches: Iterable[pa.RecordBatch], pool: pa.Table, found: list[float]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and now and then run over some events anew: nanoseconds an event."""
+    for at, batch in enumerate(batches):
+        if at % _NEW_EACH == 0:
+            source = _Parts(pool.schema, _up_to(_endless(pool), len(pool)))
+            (seconds,) = _seconds(source, _DISORDER, _per_minute)
+            found.append(seconds / len(pool) * 1e9)
+        yield batch
 
 
 # ----------------------------------------------------------------------------- windows and keys
@@ -364,4 +388,4 @@ def show(most: int, rounds: int, plot: Path | None = None) -> None:
         from benchmarks.growth_picture import save
 
         command = f"python -m benchmarks --only growth --events {most} --rounds {rounds}"
-        save(lines, plot, f"{command} --plot {plot}; {circumstances}")
+        save(lines, plot, f"{command} --plot {plot}; {machine('numpy')}; {circumstances}")

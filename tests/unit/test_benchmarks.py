@@ -63,9 +63,10 @@ def test_growth_has_a_line_for_each_size(
         assert least <= float(ns) <= most
         assert unit == ("ns an event and stage" if axis == "stages in a chain" else "ns an event")
         assert (ratio == "1.00") or len(found[axis]) > 1
-        assert bool(resident) == (axis == "events so far")
+        assert bool(resident) == (axis == "events so far: one run")
     assert found == {
-        "events so far": ["200", "666", "2,000", "6,666", "20,000"],
+        "events so far: one run": ["200", "666", "2,000", "6,666", "20,000"],
+        "events so far: new runs then": ["200", "666", "2,000", "6,666", "20,000"],
         "open windows: all touched": ["1,000"],
         "open windows: 1,000 touched": ["1,000"],
         "keys, each with an open window: integers": ["10", "1,000"],
