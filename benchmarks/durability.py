@@ -1,4 +1,4 @@
-"""What durable state costs: speed beside memory, latency of a bundle, commits as state grows."""
+"""What durable state costs: speed beside memory, and commits as state grows."""
 
 from __future__ import annotations
 
@@ -9,27 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import lowwater as lw
 from benchmarks.events import events_file
 from benchmarks.open_windows import fill_steps, windowing_of
-from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
-from lowwater.engine.graph.sources import Position
-from lowwater.engine.local.delivery import Delivery, Place, Writer
-from lowwater.engine.records.batch import Records
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
-from lowwater.io.sinks import ParquetFolder
 from lowwater.pipeline import Pipeline
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.rocks import RocksStore
@@ -37,12 +30,10 @@ from lowwater.state.store import Batch
 from lowwater.windows import WindowFunction
 
 RATIO_TARGET = 0.6
-P50_TARGET_MS, P95_TARGET_MS, IN_MEMORY_P50_TARGET_MS = 33.7, 93.8, 3.6
 CASES: Mapping[str, WindowFunction] = {
     "fixed 1 min": lw.FixedWindows("1m"),
     "sessions 30 s": lw.Sessions("30s"),
 }
-_BUNDLE = 1_000
 _SAVE_EACH = 8  # fills between two saves: they keep what a save holds in memory small
 _CHANGED = 1_000
 
@@ -95,111 +86,6 @@ def _seconds(pipeline: Pipeline, out: Path, state: Path | None) -> float:
     else:
         writing.run(state=state, commit_every="1s", progress=False)
     return time.perf_counter() - began
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Milliseconds from the arrival of a bundle to its panes in the hands of the sink."""
-
-    sink: str
-    p50: float
-    p95: float
-
-
-def latencies(bundles: int, folder: Path) -> Iterator[Latency]:
-    """Measure bundles of 1 000 of which each shows panes: in memory, and committed one by one."""
-    path = events_file(bundles * _BUNDLE, folder)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        yield _in_memory(path)
-        for name, inner in (
-            ("durable, a callback", None),
-            ("durable, a Parquet folder", ParquetFolder(str(Path(scratch) / "out"))),
-        ):
-            source = _Arrivals(path)
-            sink = _Timed(source, inner)
-            _early(source).write_to(sink).run(
-                state=Path(scratch) / name, commit_every="bundle", bundle_size=_BUNDLE,
-                progress=False,
-            )  # fmt: skip
-            yield _latency(name, sink.seconds)
-
-
-def _in_memory(path: Path) -> Latency:
-    source = _Arrivals(path)
-    seconds = []
-    for _ in _early(source).run_batches(bundle_size=_BUNDLE, progress=False):
-        seconds.append(time.perf_counter() - source.arrived)  # noqa: PERF401 (as they come)
-    return _latency("in memory", seconds)
-
-
-def _latency(name: str, seconds: list[float]) -> Latency:
-    warm = seconds[len(seconds) // 10 :]
-    p50, p95 = np.percentile(warm, [50, 95])
-    return Latency(name, float(p50) * 1e3, float(p95) * 1e3)
-
-
-def _early(source: _Arrivals) -> Pipeline:
-    """Return a pipeline that shows each window a bundle touches."""
-    read = Read(source, "at", watermark=lw.BoundedDisorder("10s"))
-    windowing = Windowing(
-        windows=lw.FixedWindows("1m"),
-        trigger=lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1)),
-        accumulation="accumulating",
-        allowed_lateness="1m",
-    )
-    work = Windowed(windowing, {"total": lw.sum("value")})
-    return Pipeline(Stage((Flow(read, (), "at"),), ("key",), ("key",), work))
-
-
-@final
-class _Arrivals:
-    """Gives a file's records in bundles, and notes when each was handed over."""
-
-    def __init__(self, path: Path) -> None:
-        self.arrived = 0.0
-        self._batches = pq.read_table(path).to_batches(max_chunksize=_BUNDLE)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._batches[0].schema
-
-    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        return (records for records, _ in self.batches_from(None, size, keys))
-
-    def batches_from(
-        self, position: Position | None, size: int, keys: tuple[str, ...]
-    ) -> Iterator[tuple[Records, Position]]:
-        for at in range(0 if position is None else position["next"], len(self._batches)):
-            records = Records.from_arrow(self._batches[at])
-            self.arrived = time.perf_counter()
-            yield records, {"next": at + 1}
-
-
-@final
-class _Timed:
-    """A sink that notes how long after its bundle's arrival each delivery was published."""
-
-    def __init__(self, source: _Arrivals, inner: ParquetFolder | None) -> None:
-        self.seconds: list[float] = []
-        self._source = source
-        self._inner = inner
-
-    def places(self) -> Iterable[Place]:
-        return () if self._inner is None else self._inner.places()
-
-    def open(self, writer: Writer) -> None:
-        if self._inner is not None:
-            self._inner.open(writer)
-
-    def deliver(self, delivery: Delivery) -> None:
-        if self._inner is not None:
-            self._inner.deliver(delivery)
-        self.seconds.append(time.perf_counter() - self._source.arrived)
-
-    def close(self, *, complete: bool) -> None:
-        if self._inner is not None:
-            self._inner.close(complete=complete)
 
 
 @final

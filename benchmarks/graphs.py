@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import lowwater as lw
 from benchmarks.events import DISORDER_US, events_file
 from examples.session_leaders import leaders
-from lowwater.engine.local.runner import StageRun
+from lowwater.engine.local.input_watermarks import StageRun
 from lowwater.pipeline.run import Outcomes
 
 BOUNDARY_TARGET = 0.15
@@ -104,7 +104,7 @@ class _Shares:
             yield from hand_on(stage)
             spent["boundary"] += time.perf_counter() - began
 
-        run._hand_on = handed  # type: ignore[method-assign]
+        run._hand_on = handed  # type: ignore[assignment, method-assign]
         for name in ("tick", "take", "advance"):
             setattr(second, name, _timed(getattr(second, name), spent))
         began = time.perf_counter()

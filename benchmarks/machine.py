@@ -19,6 +19,12 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
+def resident_bytes() -> int:
+    """Return how much memory of this process is resident."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def _processor() -> str:
     known = Path("/proc/cpuinfo")
     lines = known.read_text().splitlines() if known.exists() else []

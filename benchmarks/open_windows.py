@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 import lowwater as lw
+from benchmarks.machine import resident_bytes
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, WatermarkAdvance
 from lowwater.engine.window.operator import WindowOperator
@@ -41,12 +41,12 @@ def main() -> None:
     what, windows, open_windows, steps = (
         sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]),
     )  # fmt: skip
-    before = _resident_bytes()
+    before = resident_bytes()
     operator = _filled(_WINDOWS[windows], open_windows, per_key=what == "memory")
     if operator.open_windows != open_windows:
         raise SystemExit(f"{operator.open_windows} windows are open, not {open_windows}")
     if what == "memory":
-        grown = _resident_bytes() - before
+        grown = resident_bytes() - before
         print(json.dumps({"bytes_per_window": grown / open_windows}))
         return
     keys = np.random.default_rng(1).integers(0, open_windows, steps)
@@ -111,11 +111,6 @@ def _in_process(what: str, windows: str, open_windows: int, steps: int) -> dict[
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result: dict[str, float] = json.loads(done.stdout)
     return result
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4_096
 
 
 if __name__ == "__main__":

@@ -454,3 +454,43 @@ def test_like_a_dictionary(steps: list[Any], coded: bool) -> None:
             decoded = keys.decode(ids)
             assert list(zip(*(c.to_list() for c in decoded), strict=True)) == step
         assert len(keys) == len(model)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.sampled_from("abcdefgh") | st.none() | st.integers(0, 4), max_size=12),
+            st.sets(st.integers(0, 20)),
+        ),
+        max_size=15,
+    )
+)
+def test_new_keys_get_ids_in_order_of_first_place(steps: list[Any]) -> None:
+    """Those that were freed last first, so that a run gives the same ids each time."""
+    keys = KeyDictionary(1)
+    model: dict[Any, int] = {"first": 0}
+    free: list[int] = []
+    top = 1
+    assert encode(keys, objects("first")) == [0]
+    for step in steps:
+        if isinstance(step, set):
+            free += [one for one in model.values() if one not in step]
+            keys.retain(live(keys, *(one for one in step if one < keys.capacity)))
+            model = {key: one for key, one in model.items() if one in step}
+            continue
+        for key in step:
+            if key not in model:
+                model[key] = free.pop() if free else top
+                top = max(top, model[key] + 1)
+        assert encode(keys, objects(*step)) == [model[key] for key in step]
+        assert len(keys) == len(model)
+        assert keys.capacity == top
+
+
+def test_a_key_that_cannot_be_hashed_leaves_the_others_as_they_were() -> None:
+    keys = KeyDictionary(1)
+    assert encode(keys, objects("a", "b")) == [0, 1]
+    with pytest.raises(TypeError, match="unhashable"):
+        keys.encode((objects("c", "a", "d", []),))
+    assert len(keys) == 2
+    assert encode(keys, objects("e", "c", "a", "e")) == [2, 3, 0, 2]
