@@ -42,19 +42,20 @@ def in_arrow(rows: DataFrame, calls: Sequence[LevelCall], place: CellPlace) -> D
     for call in calls:
         level = LevelInArrow(call, place, is_last=call.level == len(calls))
         spread = rows.repartition(place.partitions, "key_group")
-        if level.is_last:
-            counted = StructField(COUNTED, BinaryType())
-            given: Any = StructType([*call.outputs.to_spark().fields, counted])
-        else:
-            given = ROW_DDL
-        rows = spread.mapInArrow(_of_batches(level), given)
+        rows = spread.mapInArrow(stepped(level), output_type(call) if level.is_last else ROW_DDL)
         if not level.is_last:
             rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
 
 
-def _of_batches(level: LevelInArrow) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    sent = shipped(level)
+def output_type(call: LevelCall) -> StructType:
+    """Return the columns of output rows, and behind them that of counters."""
+    return StructType([*call.outputs.to_spark().fields, StructField(COUNTED, BinaryType())])
+
+
+def stepped(function: Any) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    """Return what ``mapInArrow`` takes, of a function of batches that is sent to workers."""
+    sent = shipped(function)
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from sent(batches)
