@@ -1,14 +1,16 @@
 """A pipeline in one task of a micro-batch: packed and stepped by one Python function, no exchange.
 
 Two Python functions with an exchange between them cost as much as the rest of a small micro-batch.
-Where all key groups are in one partition, one task can read, pack and step them. Only that packing
-and stepping are in one stage: a run is then not registered *before* its driver has started the
-tasks that keep state. So a task that survives its driver, from the first micro-batch of its run,
-may register that run late, behind the next one, and
-:mod:`lowwater.spark.cell_files` would take its file for the later of two of one micro-batch. Both
-are of the same records and the same time, but maybe in another order. Therefore only a pipeline
-whose state does not depend on the order of records within a micro-batch runs in one task: any file
-of the micro-batch means the same.
+Where all key groups are in one partition, one task can read, pack and step them.
+
+Only that packing and stepping are then in one stage: a run is not registered *before* its driver
+has started the tasks that keep state. A task registers first of all. But if one from the first
+micro-batch of its run survives its driver, and begins only after the next driver's tasks have, it
+registers its run behind the next one, and :mod:`lowwater.spark.cell_files` takes its file for the
+later of two of one micro-batch. Both are of the same records and the same time, but maybe in
+another order. So only a pipeline whose state does not depend on the order of records within a
+micro-batch runs in one task: any file of the micro-batch means the same. (Not if that restart
+changed the watermark or the lateness, which a checkpoint allows.)
 """
 
 from __future__ import annotations
