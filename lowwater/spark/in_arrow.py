@@ -23,6 +23,7 @@ from lowwater.spark.cell_files import CellFiles, CellPlace
 from lowwater.spark.chains import delivered
 from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level_call import LIVE, LevelCall
+from lowwater.spark.messages import Message
 from lowwater.spark.micro_batch import MicroBatch
 from lowwater.spark.rows import COUNTED, ROW_DDL, ROW_SCHEMA, with_counters
 from lowwater.spark.shipped import shipped
@@ -118,9 +119,7 @@ class LevelInArrow:
     is_last: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        batch = MicroBatch.of_task()
-        files = CellFiles(self.place, self.call.level, batch)
-        bodies: dict[int, list[bytes]] = defaultdict(list)
+        bodies: dict[int, list[bytes | Message]] = defaultdict(list)
         passing: list[pa.RecordBatch] = []
         for rows in batches:
             other = self._sorted_out(rows, bodies)
@@ -128,6 +127,19 @@ class LevelInArrow:
                 passing.append(other)
             elif other is not None:
                 yield other
+        yield from self.stepped(bodies, passing)
+
+    def stepped(
+        self, bodies: Mapping[int, Sequence[bytes | Message]], passing: Sequence[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Step all key groups that have messages; give the rows that pass, and those made.
+
+        Args:
+            bodies: The messages for each key group, or what they were sent as.
+            passing: Rows that leave the pipeline.
+        """
+        batch = MicroBatch.of_task()
+        files = CellFiles(self.place, self.call.level, batch)
         made: list[pa.Table] = []
         if not bodies:
             files.note_idle()
@@ -147,7 +159,7 @@ class LevelInArrow:
                 yield rows
 
     def _sorted_out(
-        self, rows: pa.RecordBatch, bodies: dict[int, list[bytes]]
+        self, rows: pa.RecordBatch, bodies: dict[int, list[bytes | Message]]
     ) -> pa.RecordBatch | None:
         """Collect the messages for the level; return the rows that pass through it, if any."""
         here = pc.equal(pc.abs(rows.column("level")), self.call.level)
@@ -164,7 +176,7 @@ class LevelInArrow:
     def _stepped(
         self,
         partition: int,
-        bodies: Mapping[int, list[bytes]],
+        bodies: Mapping[int, Sequence[bytes | Message]],
         files: CellFiles,
         batch: MicroBatch,
     ) -> list[pa.Table]:

@@ -15,6 +15,7 @@ changed the watermark or the lateness, which a checkpoint allows.)
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -26,7 +27,10 @@ from lowwater.engine.aggregates._base import AggregateSpec
 from lowwater.engine.aggregates.specs import BuiltIn
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Graph, Windowed
-from lowwater.spark.in_arrow import LevelInArrow, Registering, output_type, stepped
+from lowwater.spark.in_arrow import LevelInArrow, output_type, stepped
+from lowwater.spark.level_call import PackCall
+from lowwater.spark.messages import Message
+from lowwater.spark.micro_batch import MicroBatch
 from lowwater.watermark import Ascending, BoundedDisorder
 
 _OF_ANY_TYPE = {"count"}
@@ -70,7 +74,7 @@ def _is_order_free(spec: AggregateSpec, schema: pa.Schema) -> bool:
     return any(is_of(kind) for is_of in exact)
 
 
-def in_one_task(rows: DataFrame, pack: Registering, level: LevelInArrow) -> DataFrame:
+def in_one_task(rows: DataFrame, pack: PackCall, level: LevelInArrow) -> DataFrame:
     """Return the output rows of a streaming query, and rows that have counters alone.
 
     Args:
@@ -92,9 +96,15 @@ class OneTask:
         level: The function of the level.
     """
 
-    pack: Registering
+    pack: PackCall
     level: LevelInArrow
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packed = self.pack(batches, 0)
-        return self.level(rows for table in packed for rows in table.to_batches())
+        self.level.place.runs().register(MicroBatch.of_task())
+        messages: dict[int, list[bytes | Message]] = defaultdict(list)
+        leaving: list[pa.RecordBatch] = []
+        for packed in self.pack.packed(batches, 0):
+            for _, group, message in packed.messages:
+                messages[group].append(message)
+            leaving += self.pack.leaving(packed, 0).to_batches()
+        yield from self.level.stepped(messages, leaving)

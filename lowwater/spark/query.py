@@ -308,7 +308,7 @@ def _fits_one_task(graph: Graph, source: _Source, place: CellPlace) -> bool:
 
 def _in_one_task(read: tuple[DataFrame, PackCall], call: LevelCall, place: CellPlace) -> DataFrame:
     rows, pack = read
-    return in_one_task(rows, Registering(pack, place), LevelInArrow(call, place, is_last=True))
+    return in_one_task(rows, pack, LevelInArrow(call, place, is_last=True))
 
 
 def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> DataFrame:
