@@ -86,7 +86,9 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "Spark's windowed sum": _windows,
     "lowwater's windowed sum": _levels(1, _GROUPS),
     "lowwater's, mapInArrow": _levels(1, _GROUPS, "mapInArrow"),
+    "lowwater's, mapInArrow, one task": _levels(1, 1, "mapInArrow"),
     "lowwater, 3 levels": _levels(3, _GROUPS),
+    "lowwater, 3 levels, mapInArrow, one partition": _levels(3, 1, "mapInArrow"),
     "lowwater, 3 levels of 32 groups": _levels(3, 32),
 }
 

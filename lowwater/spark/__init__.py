@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lowwater.spark.observed_counts import METRICS as METRICS
+    from lowwater.spark.observed_counts import counts as counts
     from lowwater.spark.options import SparkOptions as SparkOptions
-    from lowwater.spark.query import METRICS as METRICS
     from lowwater.spark.query_progress import progress as progress
     from lowwater.spark.session import configure as configure
     from lowwater.spark.session import recommended as recommended
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from lowwater.spark.versioned import RocksBackend as RocksBackend
 
 _PLACES = {
+    "observed_counts": "METRICS counts",
     "options": "SparkOptions",
-    "query": "METRICS",
     "query_progress": "progress",
     "session": "configure recommended",
     "signals": "CarriedTime",

@@ -29,7 +29,9 @@ no record, for what an attempt writes is determined:
     get to its commit, or its output was replaced by the later one's under the same number. (A sink
     that finds N among what it wrote already may execute nothing: then the earlier run's output
     and its files both stand.) :mod:`lowwater.spark.run_order` tells which run is later, so what
-    tasks write that survived their driver never counts for a run after theirs.
+    tasks write that survived their driver never counts for a run after theirs. Where one task
+    packs and steps (:mod:`lowwater.spark.one_task`) a first micro-batch's may, under a number that
+    is too high; the states of both runs are equal then, and so any of them will do.
 
 So: **of the whole files of N, one of the latest run that is not later than one's own.** There is
 one for each task, unless nothing was sent in N, which the tasks of that run note. What is missing

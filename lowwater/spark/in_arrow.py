@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -21,7 +21,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from lowwater.errors import InternalError
 from lowwater.spark.cell_files import CellFiles, CellPlace
 from lowwater.spark.chains import delivered
+from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level_call import LIVE, LevelCall
+from lowwater.spark.messages import Message
 from lowwater.spark.micro_batch import MicroBatch
 from lowwater.spark.rows import COUNTED, ROW_DDL, ROW_SCHEMA, with_counters
 from lowwater.spark.shipped import shipped
@@ -39,22 +41,27 @@ def in_arrow(rows: DataFrame, calls: Sequence[LevelCall], place: CellPlace) -> D
         calls: The function of each level, in order.
         place: Where cells are kept.
     """
-    for call in calls:
-        level = LevelInArrow(call, place, is_last=call.level == len(calls))
+    levels = [LevelInArrow(call, place, is_last=call.level == len(calls)) for call in calls]
+    if place.partitions == 1:  # one task has all key groups of a level: it steps them all
+        function = stepped(LevelsInOneTask(tuple(levels)))
+        return rows.repartition(1, "key_group").mapInArrow(function, output_type(calls[-1]))
+    for level in levels:
+        call = level.call
         spread = rows.repartition(place.partitions, "key_group")
-        if level.is_last:
-            counted = StructField(COUNTED, BinaryType())
-            given: Any = StructType([*call.outputs.to_spark().fields, counted])
-        else:
-            given = ROW_DDL
-        rows = spread.mapInArrow(_of_batches(level), given)
+        rows = spread.mapInArrow(stepped(level), output_type(call) if level.is_last else ROW_DDL)
         if not level.is_last:
             rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
 
 
-def _of_batches(level: LevelInArrow) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    sent = shipped(level)
+def output_type(call: LevelCall) -> StructType:
+    """Return the columns of output rows, and behind them that of counters."""
+    return StructType([*call.outputs.to_spark().fields, StructField(COUNTED, BinaryType())])
+
+
+def stepped(function: Any) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    """Return what ``mapInArrow`` takes, of a function of batches that is sent to workers."""
+    sent = shipped(function)
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from sent(batches)
@@ -112,9 +119,7 @@ class LevelInArrow:
     is_last: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        batch = MicroBatch.of_task()
-        files = CellFiles(self.place, self.call.level, batch)
-        bodies: dict[int, list[bytes]] = defaultdict(list)
+        bodies: dict[int, list[bytes | Message]] = defaultdict(list)
         passing: list[pa.RecordBatch] = []
         for rows in batches:
             other = self._sorted_out(rows, bodies)
@@ -122,6 +127,19 @@ class LevelInArrow:
                 passing.append(other)
             elif other is not None:
                 yield other
+        yield from self.stepped(bodies, passing)
+
+    def stepped(
+        self, bodies: Mapping[int, Sequence[bytes | Message]], passing: Sequence[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Step all key groups that have messages; give the rows that pass, and those made.
+
+        Args:
+            bodies: The messages for each key group, or what they were sent as.
+            passing: Rows that leave the pipeline.
+        """
+        batch = MicroBatch.of_task()
+        files = CellFiles(self.place, self.call.level, batch)
         made: list[pa.Table] = []
         if not bodies:
             files.note_idle()
@@ -141,7 +159,7 @@ class LevelInArrow:
                 yield rows
 
     def _sorted_out(
-        self, rows: pa.RecordBatch, bodies: dict[int, list[bytes]]
+        self, rows: pa.RecordBatch, bodies: dict[int, list[bytes | Message]]
     ) -> pa.RecordBatch | None:
         """Collect the messages for the level; return the rows that pass through it, if any."""
         here = pc.equal(pc.abs(rows.column("level")), self.call.level)
@@ -158,7 +176,7 @@ class LevelInArrow:
     def _stepped(
         self,
         partition: int,
-        bodies: Mapping[int, list[bytes]],
+        bodies: Mapping[int, Sequence[bytes | Message]],
         files: CellFiles,
         batch: MicroBatch,
     ) -> list[pa.Table]:
@@ -176,6 +194,41 @@ class LevelInArrow:
         _remember(call, partition, _Remembered(batch, stamps))
         files.collect(partition, before.number)
         return tables
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LevelsInOneTask:
+    """The function of all levels for ``mapInArrow``, one after the other in one task.
+
+    A level takes all rows of the one before it, which has then written its state: so all state is
+    written before the first row is given.
+
+    Args:
+        levels: Their functions, in order, each with all its key groups in one partition.
+    """
+
+    levels: tuple[LevelInArrow, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for level in self.levels:
+            batches = level(_delivered(batches, level.call))
+        return batches
+
+
+def _delivered(batches: Iterable[pa.RecordBatch], call: LevelCall) -> Iterator[pa.RecordBatch]:
+    """Make a row for each key group of a level of one that is for all of them."""
+    numbers = numbers_of_groups(call.options.key_groups)
+    for rows in batches:
+        to_all = pc.equal(rows.column("level"), -call.level)
+        if not pc.any(to_all).as_py():
+            yield rows
+            continue
+        yield rows.filter(pc.invert(to_all))
+        every = rows.filter(to_all)
+        for number in numbers:
+            group = pa.array([number] * len(every), ROW_SCHEMA.field("key_group").type)
+            yield pa.RecordBatch.from_arrays([group, *every.columns[1:]], schema=ROW_SCHEMA)
 
 
 @final

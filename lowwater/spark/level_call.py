@@ -75,7 +75,7 @@ class LevelCall:
         self,
         key_group: int,
         held: GroupCell | None,
-        bodies: Iterable[bytes],
+        bodies: Iterable[bytes | Message],
         now: int | None,
         *,
         ended: bool,
@@ -86,7 +86,7 @@ class LevelCall:
         Args:
             key_group: The key group.
             held: The stored cell; ``None`` for a new key group.
-            bodies: The messages.
+            bodies: The messages, or what they were sent as.
             now: The micro-batch's time, int microseconds, if it is known.
             ended: Whether the input has ended.
             live: What this process still holds.
@@ -217,8 +217,12 @@ _SHORT = 256
 _short_message = lru_cache(maxsize=1_024)(Message.of_bytes)
 
 
-def _messages(bodies: Iterable[bytes]) -> list[Message]:
-    return [(_short_message if len(body) < _SHORT else Message.of_bytes)(body) for body in bodies]
+def _messages(bodies: Iterable[bytes | Message]) -> list[Message]:
+    return [body if isinstance(body, Message) else _message_of(body) for body in bodies]
+
+
+def _message_of(body: bytes) -> Message:
+    return _short_message(body) if len(body) < _SHORT else Message.of_bytes(body)
 
 
 @final
@@ -238,22 +242,29 @@ class PackCall:
 
     def __call__(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.Table]:
         """Yield the rows of a partition, some for each of its stretches."""
-        named = (batch.rename_columns(self.names) for batch in batches)
-        for packed in self.packer.pack(named, partition):
-            yield self._rows(packed, partition)
+        for packed in self.packed(batches, partition):
+            rows = SentRows(self.packer.key_groups)
+            for level, group, message in packed.messages:
+                rows.send(level, group, message)
+            yield self._leaving(rows, packed, partition).table()
 
-    def _rows(self, packed: PackedRecords, partition: int) -> pa.Table:
-        groups = self.packer.key_groups
-        rows = SentRows(groups)
-        for level, group, message in packed.messages:
-            rows.send(level, group, message)
+    def packed(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[PackedRecords]:
+        """Yield what is packed of a partition, for each of its stretches."""
+        return self.packer.pack((batch.rename_columns(self.names) for batch in batches), partition)
+
+    def leaving(self, packed: PackedRecords, partition: int) -> pa.Table:
+        """Return the rows of a stretch that leave the pipeline: dead letters, and counters."""
+        return self._leaving(SentRows(self.packer.key_groups), packed, partition).table()
+
+    def _leaving(self, rows: SentRows, packed: PackedRecords, partition: int) -> SentRows:
         made = OutputRows(self.outputs)
         made.add_dead_letters(packed.dead_letters)
         table = made.table()
         counted = {"events": packed.events, "dead_letters": len(packed.dead_letters)}
         body = None if table is None else table_bytes(table)
-        rows.leave(partition % groups, -1 - self.packer.source, counted, body=body)
-        return rows.table()
+        group = partition % self.packer.key_groups
+        rows.leave(group, -1 - self.packer.source, counted, body=body)
+        return rows
 
 
 @final

@@ -102,6 +102,9 @@ class Elements:
         """
         if not len(self):
             return
+        if groups == 1:
+            yield 0, self
+            return
         # Key groups are uint16: numpy has a radix sort for 16 bits, and none for wider integers.
         group = key_groups(self.ids if by_id else self.bundle.keys, groups)
         order = np.argsort(group, kind="stable").astype(np.int64)

@@ -32,7 +32,7 @@ _EMBEDDED = {
     "on_dead_letter": 'Use outputs="all", and filter by output in foreachBatch',
     "trace": 'Leave it out; outputs="all" and lowwater.spark.progress(query) tell why',
     "on_late": 'Use outputs="all", and filter by output in foreachBatch',
-    "progress": "Use lowwater.spark.progress(query), or observedMetrics in the query's progress",
+    "progress": "Use lowwater.spark.progress(query), or lowwater.spark.counts(query.lastProgress)",
     "workers": "Spark's tasks are the workers: key_groups= says how many have work",
 }
 """Options of the embedded runner, with the closest equivalent on Spark."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import final
@@ -17,28 +16,31 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Read, Stage, Upserted, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.spark.cell_files import CellPlace
 from lowwater.spark.chains import adapter_of, at_once, streamed
-from lowwater.spark.in_arrow import Registering, in_arrow
+from lowwater.spark.in_arrow import LevelInArrow, Registering, in_arrow
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import BeatCall, LevelCall, PackCall
 from lowwater.spark.levels import Levels, with_reads
+from lowwater.spark.observed_counts import observed
+from lowwater.spark.one_task import in_one_task, is_order_free
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
 from lowwater.spark.own_state import own_backend, place_of, require_time
 from lowwater.spark.reading import (
+    FileSource,
     frame_of_source,
     may_be_pruned,
     names_of_files,
     warn_of_first_time,
     with_places,
 )
-from lowwater.spark.rows import COUNTED, COUNTS, LEAVES, NUMBERS, ROW_DDL, unpacked_rows
+from lowwater.spark.rows import COUNTED, LEAVES, ROW_DDL, unpacked_rows
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
@@ -50,11 +52,6 @@ from lowwater.time import duration
 from lowwater.triggers._machine import Machine
 from lowwater.watermark import Telling, columns_read
 
-METRICS = "lowwater"
-"""The name of the observed metrics in a query's progress."""
-_NUMBERS, _HELD_BY, _PLACE, _TELLS = (
-    HIDDEN + name for name in ("numbers", "held_by", "place", "tells")
-)
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _LOG = logging.getLogger("lowwater.spark")
 
@@ -133,7 +130,7 @@ def outputs_on_spark(
     ]
     adapter = adapter_of(spark, levels.depth)
     tells_now = not streaming or place is not None or adapter != "applyInPandasWithState"
-    packed = []
+    packs = []
     for at, one in enumerate(sources):
         packer = SourcePacker(
             levels,
@@ -144,7 +141,8 @@ def outputs_on_spark(
             keep_records=sides,
             files=names_of_files(one.read.source),
         )
-        packed.append(_packed(one, packer, calls[0], place, tells_now=tells_now))
+        packs.append(_pack_call(one, packer, calls[0], tells_now=tells_now))
+    packed = [_packed(read, pack, place) for read, pack in packs]
     if streaming and options.drain:
         packed += [
             _beats(one, at, levels, options.key_groups)
@@ -157,7 +155,9 @@ def outputs_on_spark(
         ", ".join(repr(read.source) for read in graph.reads), levels.depth, adapter, options,
     )  # fmt: skip
     if place is not None:
-        made = _observed(in_arrow(rows, calls, place), graph, outputs)
+        fits = _fits_one_task(graph, sources[0], place)
+        made = _in_one_task(packs[0], calls[0], place) if fits else in_arrow(rows, calls, place)
+        made = observed(made, graph, outputs)
         return made.where(F.col(COUNTED).isNull()).select(*map(quoted, result.names))
     if streaming:
         timers = _timers(graph, options, carries_clock=carries_clock)
@@ -166,7 +166,7 @@ def outputs_on_spark(
         made = at_once(rows, calls)
     made = made.where(F.col("level") == LEAVES)
     if streaming:
-        made = _observed(made.withColumnRenamed("counted", COUNTED), graph, outputs)
+        made = observed(made.withColumnRenamed("counted", COUNTED), graph, outputs)
     return made.select("body").mapInArrow(shipped(unpacked_rows), result)
 
 
@@ -275,19 +275,17 @@ def _require_last_batch(spark: SparkSession) -> None:
         )
 
 
-def _packed(
-    source: _Source,
-    packer: SourcePacker,
-    call: LevelCall,
-    place: CellPlace | None,
-    *,
-    tells_now: bool,
-) -> DataFrame:
+def _pack_call(
+    source: _Source, packer: SourcePacker, call: LevelCall, *, tells_now: bool
+) -> tuple[DataFrame, PackCall]:
+    """Return what is read of a source, and the function that packs it."""
     columns: dict[str, Column] = {name: quoted(name) for name in source.columns}
     if tells_now or packer.levels.graph.reads[packer.source].max_ahead_us is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
-    pack = PackCall(packer, call.outputs, tuple(columns))
+    return numbered(source.frame, columns), PackCall(packer, call.outputs, tuple(columns))
 
+
+def _packed(read: DataFrame, pack: PackCall, place: CellPlace | None) -> DataFrame:
     packed = shipped(pack if place is None else Registering(pack, place))
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -295,7 +293,22 @@ def _packed(
         for table in packed(batches, 0 if context is None else context.partitionId()):
             yield from table.to_batches()
 
-    return numbered(source.frame, columns).mapInArrow(partition, ROW_DDL)
+    return read.mapInArrow(partition, ROW_DDL)
+
+
+def _fits_one_task(graph: Graph, source: _Source, place: CellPlace) -> bool:
+    """Whether a pipeline may be packed and stepped in one task of each micro-batch."""
+    if place.partitions > 1 or not is_order_free(graph, arrow_schema(source.frame.schema)):
+        return False
+    # Where Spark finds out beforehand that there is nothing to read, no task would run.
+    return isinstance(source.read.source, FileSource) or not may_be_pruned(
+        source.read.source, source.frame
+    )
+
+
+def _in_one_task(read: tuple[DataFrame, PackCall], call: LevelCall, place: CellPlace) -> DataFrame:
+    rows, pack = read
+    return in_one_task(rows, pack, LevelInArrow(call, place, is_last=True))
 
 
 def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> DataFrame:
@@ -315,79 +328,6 @@ def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> Dat
     never = F.rand() + F.rand() > F.lit(2)
     nothing = source.frame.where(never).select(F.lit(0).alias("_0"))
     return nothing.repartition(1).mapInArrow(beats, ROW_DDL)
-
-
-def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> DataFrame:
-    """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage.
-
-    What is known to be zero is no sum: Spark plans, sends and compiles each of them in every
-    micro-batch, which costs more than to add up a few rows.
-    """
-    places = {stage: at for at, stage in enumerate(graph.stages)}
-    ends = [places[output.stage] for output in outputs]
-    rows = _with_numbers(rows)
-    place, tells = F.col(_PLACE), F.col(_TELLS)
-    of_source, of_end = place.between(-len(graph.reads), -1), place.isin(ends)
-    counted = {count for stage in graph.stages for count in _counted(stage)}
-    whose = dict.fromkeys(COUNTS, place >= 0)
-    whose |= {"events": of_source, "dead_letters": place >= -len(graph.reads)}
-    whose |= dict.fromkeys(("early", "on_time", "late", "retractions", "emitted"), of_end)
-    totals = [_sum(name, of, counted) for name, of in whose.items()]
-    last = (place == len(graph.stages) - 1) & tells
-    totals += [F.max(F.when(last, _number("watermark"))).alias("watermark")]
-    totals += [F.max(_number("clock")).alias("clock")]
-    rows = rows.observe(METRICS, *totals)
-    for name, at, reads in _places(graph):
-        here = place == at
-        told = here & tells
-        out, held = _number("output_watermark"), F.col(_HELD_BY)
-        counted = {"events", "dead_letters"} if at < 0 else _counted(graph.stages[at])
-        rows = rows.observe(
-            f"{METRICS}: {name}",
-            *(_sum(count, here, counted) for count in COUNTS),
-            F.max(F.when(told, _number("watermark"))).alias("watermark"),
-            F.min(F.when(told, out)).alias("output_watermark"),
-            F.min_by(F.when(told, held), F.when(told, out)).alias("held_by"),
-            F.lit(json.dumps(reads)).alias("reads"),
-        )
-    return rows
-
-
-def _with_numbers(rows: DataFrame) -> DataFrame:
-    """Make numbers of what rows that leave have counted."""
-    parts = F.split(F.col(COUNTED).cast("string"), "\n", 2)
-    numbers = F.split(parts[0], ",").cast("array<bigint>")
-    rows = rows.withColumns({_NUMBERS: numbers, _HELD_BY: F.get(parts, F.lit(1))})
-    return rows.withColumns({_PLACE: _number("place"), _TELLS: _number("tells") > 0})
-
-
-def _counted(stage: Stage) -> set[str]:
-    """Return the counts that may differ from zero in a stage."""
-    never = {"emitted"} if isinstance(stage.work, Windowed) else set()
-    if stage.deduplication is None:
-        never.add("duplicates")
-    if not isinstance(stage.work, Upserted):
-        never.add("superseded")
-    return {*COUNTS} - never
-
-
-def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield the name and the place of each source and stage, and the names of what it reads."""
-    for nth, read in enumerate(graph.reads):
-        yield graph.name_of(read), -1 - nth, []
-    for nth, stage in enumerate(graph.stages):
-        origins = dict.fromkeys(graph.name_of(flow.origin) for flow in stage.inputs)
-        yield graph.name_of(stage), nth, list(origins)
-
-
-def _number(name: str) -> Column:
-    return F.col(_NUMBERS)[NUMBERS.index(name)]
-
-
-def _sum(name: str, where: Column, counted: Collection[str]) -> Column:
-    if name not in counted:
-        return F.lit(0).cast("long").alias(name)
-    return F.sum(F.when(where, _number(name)).otherwise(0)).alias(name)
 
 
 def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from lowwater.engine.graph.metrics import Metrics, StageMetrics
 from lowwater.engine.records.steps import REASONS, TIMINGS
 from lowwater.errors import InvalidArgument, describe
-from lowwater.spark.query import METRICS
+from lowwater.spark.observed_counts import METRICS, counts
 from lowwater.time import START_OF_TIME, Instant
 from lowwater.watermark import Hold, LowWatermarks, StageWatermark
 
@@ -51,9 +50,9 @@ def of_reports(reports: Sequence[Mapping[str, Any]]) -> Metrics:
     holds: dict[str, Hold | None] = {}
     found = False
     for report in reports:
-        seen = {name: _plain(row) for name, row in report["observedMetrics"].items()}
+        seen = counts(report)
         total = seen.get(METRICS)
-        if total is None or total["events"] is None:
+        if total is None:
             continue
         found = True
         _add_total(metrics, total, report)
@@ -117,8 +116,7 @@ def _add_stage(
     stage.open_windows = row["open_windows"]
     stage.watermark = _later(stage.watermark, row["watermark"])
     stage.output_watermark = _later(stage.output_watermark, row["output_watermark"])
-    if row["reads"] is not None:
-        reads[name] = json.loads(row["reads"])
+    reads[name] = row["reads"]
     held, at = row["held_by"], row["output_watermark"]
     holds[name] = None if held is None or at is None else Hold(at, held)
 
@@ -141,10 +139,6 @@ def _watermarks(
         low.enter(name)
         low.leave(name, [] if hold is None else [hold])
     return low.report(int(metrics.clock))
-
-
-def _plain(row: Any) -> Mapping[str, Any]:
-    return row if isinstance(row, Mapping) else row.asDict()
 
 
 def _panes(row: Mapping[str, Any]) -> Counter[str]:

@@ -67,13 +67,13 @@ def counted_bytes(place: int, counted: Mapping[str, int], held_by: str | None) -
     return (line if held_by is None else f"{line}\n{held_by}").encode()
 
 
-def counted_of(data: bytes) -> dict[str, Any]:
-    """Return what :func:`counted_bytes` encoded: every number, and ``held_by``.
+def counted_of(text: str) -> dict[str, Any]:
+    """Return what :func:`counted_bytes` encoded, of its text: every number, and ``held_by``.
 
-    >>> counted_of(counted_bytes(0, {"events": 3, "tells": True}, None))["events"]
+    >>> counted_of(counted_bytes(0, {"events": 3, "tells": True}, None).decode())["events"]
     3
     """
-    line, _, held_by = data.decode().partition("\n")
+    line, _, held_by = text.partition("\n")
     numbers = map(int, line.split(","))
     return {**dict(zip(NUMBERS, numbers, strict=True)), "held_by": held_by or None}
 

@@ -15,6 +15,9 @@ today does), and Spark has one driver at a time on a checkpoint.
 2.  So of two runs that ever wrote state the later one has the higher number: its first packing task
     started after the earlier driver had died, and listed the earlier registration.
 
+The first fact is not so where one task packs and steps, and so neither is the second:
+:mod:`lowwater.spark.one_task` says why that makes no difference there.
+
 A packing task that goes on after its driver died may register its run late, under any number. No
 task of that run steps a level then, so the number is never compared with another.
 

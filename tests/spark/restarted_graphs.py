@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.explain.findings import findings_of
+from lowwater.spark import counts
 from lowwater.spark.levels import Levels
 from lowwater.spark.session import CHECKS
 from tests.property.graphs import Batches, Drawn
@@ -176,6 +177,6 @@ def _watermarks(report: Any) -> dict[str, tuple[int, int]]:
     """Return the input and the output watermark of each stage in a progress report."""
     return {
         name.removeprefix("lowwater: "): (row["watermark"], row["output_watermark"])
-        for name, row in report["observedMetrics"].items()
+        for name, row in counts(report).items()
         if name.startswith("lowwater: stage ")
     }

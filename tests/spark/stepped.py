@@ -89,7 +89,7 @@ class Stepped:
                     for to in receivers(row["key_group"], row["level"], GROUPS):
                         sent[to].append(row["body"])
                     continue
-                counted = counted_of(row["counted"])
+                counted = counted_of(row["counted"].decode())
                 if counted["tells"]:
                     self.counted[counted["place"]].append(counted)
 

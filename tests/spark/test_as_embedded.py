@@ -12,6 +12,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.errors import DataError
+from lowwater.spark import counts
 from tests.spark.test_to_spark import (
     SECOND,
     START,
@@ -108,7 +109,7 @@ def test_unreadable_lines_pass_the_steps(spark: Any, tmp_path: Path, native: boo
     assert panes == [("a" if native else "A", 1)]
     (letter,) = [row for row in rows if row["output"] == "dead_letter"]
     assert (letter["reason"], json.loads(letter["record"])) == ("malformed", "{'not': 1}")
-    assert sum(one["observedMetrics"]["lowwater"]["dead_letters"] for one in progress) == 1
+    assert sum(counts(one)["lowwater"]["dead_letters"] for one in progress) == 1
 
 
 @pytest.mark.parametrize("carried", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from examples import spark_graph, spark_standalone
 from lowwater.cli import demo_spark
-from lowwater.spark.rows import COUNTS
+from lowwater.spark.rows import counted_bytes
 from tests.paths import ROOT
 from tests.unit.io.postgresql import running_server
 
@@ -106,8 +107,13 @@ def test_the_demo_shows_nothing_but_its_own_lines(tmp_path: Path) -> None:
 def test_a_micro_batch_is_a_line() -> None:
     out = io.StringIO()
     lines = demo_spark.ProgressLines(out)
-    ours = {**dict.fromkeys(COUNTS, 0), "events": 3, "early": 2, "on_time": 5, "retractions": 1}
-    ours |= {"open_windows": 4, "watermark": 60_000_000, "clock": 100}
+    stage = {"early": 2, "on_time": 5, "retractions": 1, "open_windows": 4, "clock": 100}
+    stage |= {"tells": True, "watermark": 60_000_000}
+    rows = [counted_bytes(-1, {"events": 3}, None), counted_bytes(0, stage, None)]
+    ours = {
+        "counted": [row.decode() for row in rows],
+        "graph": json.dumps({"places": [["s", -1, []], ["a", 0, ["s"]]], "ends": [0]}),
+    }
     reports = [
         {
             "batchId": number,

@@ -115,6 +115,8 @@ def test_elements_of_a_group_keep_their_order() -> None:
     for part in found.values():
         assert part.bundle.times.tolist() == sorted(part.bundle.times.tolist())
     assert [*whole.take(np.zeros(0, dtype=np.int64)).by_group(4, by_id=False)] == []
+    ((group, part),) = whole.by_group(1, by_id=False)
+    assert (group, part.bundle.times.tolist()) == (0, whole.bundle.times.tolist())
 
 
 def test_the_id_or_the_key_places_an_element() -> None:

@@ -35,7 +35,7 @@ NUMBERS = st.integers(START_OF_TIME, END_OF_TIME)
 def test_counters_are_read_as_they_were_written(
     place: int, given: dict[str, int], held_by: str | None
 ) -> None:
-    found = counted_of(counted_bytes(place, {"tells": True, **given}, held_by))
+    found = counted_of(counted_bytes(place, {"tells": True, **given}, held_by).decode())
     wanted = {**dict.fromkeys(COUNTS, 0), **dict.fromkeys(INSTANTS, START_OF_TIME), **given}
     assert found == {"place": place, "tells": 1, "held_by": held_by, **wanted}
 

@@ -111,7 +111,8 @@ def test_a_cell_of_another_layout_group_count_or_backend_is_refused() -> None:
 
 def size_told(given: pa.Table) -> int:
     """Return the size of the state that rows tell."""
-    counted = [counted_of(row["counted"]) for row in given.to_pylist() if row["level"] == LEAVES]
+    leaving = [row["counted"] for row in given.to_pylist() if row["level"] == LEAVES]
+    counted = [counted_of(text.decode()) for text in leaving]
     (told,) = (row["state_bytes"] for row in counted if row["place"] == 0)
     return int(told)
 

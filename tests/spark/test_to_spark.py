@@ -17,7 +17,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
-from lowwater.spark import METRICS, CarriedTime
+from lowwater.spark import METRICS, CarriedTime, counts
 from lowwater.spark.session import CHECKS
 from tests.docs.test_pages import pages, run_page
 
@@ -169,7 +169,7 @@ def test_a_stream_gives_what_bundles_give(spark: Any, tmp_path: Path) -> None:
     begun = lw.from_arrow(data, time="at", watermark=lw.BoundedDisorder("1s"))
     wanted = everything(begun).collect(bundle_size=300)
     assert plain(rows) == plain(wanted.to_arrow().to_pylist())
-    seen = [one["observedMetrics"][METRICS] for one in progress if one["observedMetrics"]]
+    seen = [found[METRICS] for found in map(counts, progress) if found]
     assert sum(one["events"] for one in seen) == 1_200
     assert sum(one["expired"] for one in seen) == len(wanted.late) > 0
     assert sum(one["on_time"] for one in seen) == wanted.metrics.panes["ON_TIME"]
