@@ -416,6 +416,18 @@ def test_parts_that_are_missing_are_told(table: int) -> None:
         InspectedWindows(driven.store, StoredPlace("stage 1", 0, 4)).verify()
 
 
+def test_a_run_commits_once_it_has_more_state_than_it_may(tmp_path: Path) -> None:
+    pipeline = records(tmp_path).aggregate(n=lw.count()).write_to(Callback(str))
+    options: Any = {"bundle_size": 100, "commit_every": 10**9, **QUIET}
+    pipeline.run(state=tmp_path / "one", **options)  # commits at its end alone
+    with (
+        mock.patch.object(_memory_budget, "_LEAST", 0),
+        stopping("after the write", 5),
+        pytest.raises(Stopped),
+    ):
+        pipeline.run(state=tmp_path / "two", memory_limit=100_000, **options)
+
+
 def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
