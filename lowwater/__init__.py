@@ -218,14 +218,16 @@ __version__ = "0.1.0"
 logging.getLogger("lowwater").addHandler(logging.NullHandler())
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for (PEP 562), so that importing costs nothing."""
-    place = _PLACE_OF.get(name)
-    if place is None:
-        raise _unknown(name)
-    value = getattr(import_module(place), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or a type checker would take every name to be there
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name when it is first asked for (PEP 562): importing costs nothing."""
+        place = _PLACE_OF.get(name)
+        if place is None:
+            raise _unknown(name)
+        value = getattr(import_module(place), name)
+        globals()[name] = value
+        return value
 
 
 def _unknown(name: str) -> Exception:

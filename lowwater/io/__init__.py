@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 _LOG = ("Compacted", "Log", "LogBatch", "LogReader", "Recovered")
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use (PEP 562), so that importing the package stays cheap."""
-    if name not in _LOG:
-        raise AttributeError(f"module 'lowwater.io' has no attribute {name!r}")
-    from lowwater.io import log
+if not TYPE_CHECKING:  # or a type checker would take every name to be there
 
-    return getattr(log, name)
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use (PEP 562): importing the package stays cheap."""
+        if name not in _LOG:
+            raise AttributeError(f"module 'lowwater.io' has no attribute {name!r}")
+        from lowwater.io import log
+
+        return getattr(log, name)
 
 
 def __dir__() -> list[str]:

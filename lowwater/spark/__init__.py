@@ -33,15 +33,17 @@ _PLACES = {
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for: a worker needs few of these modules."""
-    place = _PLACE_OF.get(name)
-    if place is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{place}")
-    value = getattr(module, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or a type checker would take every name to be there
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name when it is first asked for: a worker needs few of these modules."""
+        place = _PLACE_OF.get(name)
+        if place is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(f"{__name__}.{place}")
+        value = getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.local import pieces
-from lowwater.io.sinks import Callback, SqliteTable
+from lowwater.io.sinks import Callback, Delivery, SqliteTable
 from tests.property.tables_in_sql import SCHEMA, TABLES, answer, held_in, tables_of, upserts
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 from tests.unit.io.deliveries import die
@@ -42,7 +42,7 @@ def test_at_every_commit(
         path = str(Path(folder) / "a.sqlite")
         seen: dict[int, Any] = {}
 
-        def look(delivery: lw.io.sinks.Delivery) -> None:
+        def look(delivery: Delivery) -> None:
             assert delivery.is_table
             seen[delivery.epoch] = held_in(path, "t")
 

@@ -8,8 +8,10 @@ from typing import Any, assert_type
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pytest
 
 import lowwater as lw
+import lowwater.spark
 
 
 class FirstSeen:
@@ -21,6 +23,14 @@ class FirstSeen:
         if not ctx.seen.get():
             ctx.seen.set(True)
             ctx.emit(record)
+
+
+def test_a_name_that_is_not_there_is_known() -> None:
+    # Strict mode refuses an ignored error that is none.
+    with pytest.raises(AttributeError, match="no attribute 'Windows'"):
+        lw.Windows  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        lowwater.spark.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_pipelines() -> None:

@@ -21,6 +21,8 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.progress import progress_text
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import JUDGED, Tally
+from lowwater.io import sinks
+from lowwater.pipeline.outputs import Writing
 
 AT = 1_714_564_800_000_000
 
@@ -280,13 +282,13 @@ def test_the_warning_says_where_dead_letters_are(tmp_path: Path) -> None:
     pipeline = of_list(records(bad=2, of=5))
     (text,) = said(pipeline)
     assert text.endswith("Read them in the errors of the result")
-    sinks = {
-        "on_dead_letter=": lw.io.sinks.Callback(str),
-        f"'{tmp_path}/out.errors.jsonl'": lw.io.sinks.JsonLinesFile(tmp_path / "out.jsonl"),
-        f"'{tmp_path}/out/errors-*'": lw.io.sinks.ParquetFolder(tmp_path / "out"),
-        "the table 'panes_errors'": lw.io.sinks.SqliteTable(tmp_path / "out.db", "panes"),
+    places: dict[str, sinks.Sink] = {
+        "on_dead_letter=": sinks.Callback(str),
+        f"'{tmp_path}/out.errors.jsonl'": sinks.JsonLinesFile(str(tmp_path / "out.jsonl")),
+        f"'{tmp_path}/out/errors-*'": sinks.ParquetFolder(str(tmp_path / "out")),
+        "the table 'panes_errors'": sinks.SqliteTable(str(tmp_path / "out.db"), "panes"),
     }
-    for place, sink in sinks.items():
+    for place, sink in places.items():
         with pytest.warns(lw.DataWarning) as warned:
             pipeline.write_to(sink).run()
         assert str(warned[0].message).endswith(place)
@@ -372,7 +374,7 @@ def test_lines_that_are_no_records_count(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- with a state directory
 
 
-def written(folder: Path) -> lw.Writing:
+def written(folder: Path) -> Writing:
     pipeline = summed(lw.read_jsonl(folder / "in", time="at"))
     return pipeline.write_jsonl(folder / "out.jsonl")
 
@@ -489,7 +491,7 @@ def test_the_end_says_how_many_dead_letters_nobody_took(
     for run in (
         lambda **how: list(pipeline.run(**how)),
         pipeline.to_arrow,
-        lambda **how: pipeline.write_to(lw.io.sinks.Callback(str)).run(**how),
+        lambda **how: pipeline.write_to(sinks.Callback(str)).run(**how),
     ):
         run()
         assert text in capsys.readouterr().err
