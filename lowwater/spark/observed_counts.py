@@ -8,6 +8,7 @@ that rows leave with are collected as they are, in one aggregate.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,12 +77,12 @@ def counts(report: Any) -> dict[str, dict[str, Any]]:
     }
     of_last = [one["watermark"] for one in found if one["place"] == last and one["tells"]]
     total |= {"watermark": max(of_last, default=None), "clock": max(one["clock"] for one in found)}
+    by_place: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for one in found:
+        by_place[one["place"]].append(one)
     return {
         METRICS: total,
-        **{
-            f"{METRICS}: {name}": _of_place([one for one in found if one["place"] == at], reads)
-            for name, at, reads in places
-        },
+        **{f"{METRICS}: {name}": _of_place(by_place[at], reads) for name, at, reads in places},
     }
 
 

@@ -10,7 +10,7 @@ registers its run behind the next one, and :mod:`lowwater.spark.cell_files` take
 later of two of one micro-batch. Both are of the same records and the same time, but maybe in
 another order. So only a pipeline whose state does not depend on the order of records within a
 micro-batch runs in one task: any file of the micro-batch means the same. (Not if that restart
-changed the watermark or the lateness, which a checkpoint allows.)
+changed what is read, the watermark, the lateness or ``max_ahead``, which a checkpoint allows.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from lowwater.spark.in_arrow import LevelInArrow, output_type, stepped
 from lowwater.spark.level_call import PackCall
 from lowwater.spark.messages import Message
 from lowwater.spark.micro_batch import MicroBatch
+from lowwater.triggers._machine import Machine
 from lowwater.watermark import Ascending, BoundedDisorder
+from lowwater.windows import CustomWindows
 
 _OF_ANY_TYPE = {"count"}
 _EXACT = {"sum", "min", "max"}
@@ -41,7 +43,8 @@ def is_order_free(graph: Graph, schema: pa.Schema) -> bool:
     """Whether the state after a micro-batch is the same in whatever order its records came.
 
     That is known of one windowed stage over one source, without steps between: steps may be
-    functions of several records. Its aggregates count, or take the sum, the least or the largest of
+    functions of several records; and without triggers and windows of users, which are functions of
+    records in order. Its aggregates count, or take the sum, the least or the largest of
     values that are added and compared exactly: not of floats. Its watermark follows the latest
     event time alone.
 
@@ -54,6 +57,11 @@ def is_order_free(graph: Graph, schema: pa.Schema) -> bool:
     (read,), (stage,) = graph.reads, graph.stages
     work = stage.work
     if not isinstance(work, Windowed) or stage.deduplication is not None:
+        return False
+    windowing = work.windowing
+    if isinstance(windowing.windows, CustomWindows):
+        return False
+    if Machine(windowing.trigger, merging=windowing.merging is not None).is_custom:
         return False
     if any(flow.steps for flow in stage.inputs) or isinstance(read.clock, ArrivalClock):
         return False

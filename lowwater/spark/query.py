@@ -300,10 +300,15 @@ def _fits_one_task(graph: Graph, source: _Source, place: CellPlace) -> bool:
     """Whether a pipeline may be packed and stepped in one task of each micro-batch."""
     if place.partitions > 1 or not is_order_free(graph, arrow_schema(source.frame.schema)):
         return False
-    # Where Spark finds out beforehand that there is nothing to read, no task would run.
-    return isinstance(source.read.source, FileSource) or not may_be_pruned(
-        source.read.source, source.frame
-    )
+    if isinstance(source.read.source, FileSource):
+        return True
+    # Where Spark finds out beforehand that there is nothing to read, no task would run. And only
+    # what is deterministic gives the records of a micro-batch again after a restart.
+    return not may_be_pruned(source.read.source, source.frame) and _is_deterministic(source.frame)
+
+
+def _is_deterministic(frame: DataFrame) -> bool:
+    return bool(frame._jdf.queryExecution().analyzed().deterministic())
 
 
 def _in_one_task(read: tuple[DataFrame, PackCall], call: LevelCall, place: CellPlace) -> DataFrame:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, final
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
@@ -29,7 +30,9 @@ def encode(value: Any) -> bytes:
 
     Takes ``None``, bools, ints of any size, floats, text, bytes, lists, tuples, dicts, sets,
     frozensets, dates, times, datetimes, timedeltas, decimals, UUIDs and numpy scalars of these
-    kinds (which come back as plain Python).
+    kinds (which come back as plain Python, but for dates and durations that Python has none of,
+    such as those in nanoseconds). A time zone that is neither of :mod:`zoneinfo` nor a fixed offset
+    becomes a fixed offset.
 
     Raises:
         StateError: It holds something else, or is nested more than 100 deep.
@@ -103,6 +106,8 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
+        if isinstance(value, (np.datetime64, np.timedelta64)):
+            return _plain_time(value)
         value = value.item()
     kind = type(value)
     if kind in _PLAIN_KINDS:
@@ -125,6 +130,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
         is_plain = _PLAIN_KINDS.issuperset(map(type, value))
         keys: Iterable[Any] = value if is_plain else _items(value, depth + 1)
         return _extension(2, list(zip(keys, _items(value.values(), depth + 1), strict=True)))
+    if (timed := _TIMES.get(kind)) is not None:
+        return timed(value)
     made = _TO_EXTENSION.get(kind)
     if made is None:
         raise StateError(
@@ -134,6 +141,50 @@ def _plain(value: Any, depth: int = 0) -> Any:
         )
     code, convert = made
     return _extension(code, convert(value, depth + 1))
+
+
+def _plain_time(value: np.datetime64 | np.timedelta64) -> Any:
+    """Return a date or duration of numpy as Python's, or as it is where Python has none."""
+    item = value.item()
+    if isinstance(item, (dt.date, dt.timedelta)):
+        return _plain(item)
+    return _extension(14, [value.dtype.str, int(value.view(np.int64))])
+
+
+def _numpy_time(parts: list[Any]) -> Any:
+    kind, count = parts
+    return np.int64(count).view(kind)
+
+
+def _time(code: int) -> Callable[[Any], msgspec.msgpack.Ext]:
+    """Return what encodes a time of day or a datetime.
+
+    A time zone's rules, and which of two equal times a clock shows, are not in ISO-8601 text.
+    """
+
+    def encoded(value: dt.time | dt.datetime) -> msgspec.msgpack.Ext:
+        zone = value.tzinfo
+        name = zone.key if isinstance(zone, ZoneInfo) else None
+        if name is None and not value.fold:
+            return _extension(code, value.isoformat())
+        bare = value if name is None else value.replace(tzinfo=None)
+        return _extension(13, [code, bare.isoformat(), name, value.fold])
+
+    return encoded
+
+
+def _time_in_zone(parts: list[Any]) -> dt.time | dt.datetime:
+    code, text, name, fold = parts
+    value: dt.time | dt.datetime = _FROM_EXTENSION[code](text)
+    if name is None:
+        return value.replace(fold=fold)
+    try:
+        return value.replace(tzinfo=ZoneInfo(name), fold=fold)
+    except (KeyError, ValueError, OSError) as error:
+        raise StateError(
+            f"stored bytes hold a time of the zone {name!r}, which is not known here",
+            hint="Install tzdata: pip install tzdata",
+        ) from error
 
 
 def _int_bytes(value: int) -> bytes:
@@ -169,13 +220,12 @@ _TO_EXTENSION: dict[type, tuple[int, Callable[[Any, int], Any]]] = {
     set: (4, _sorted_items),
     frozenset: (5, _sorted_items),
     dt.date: (6, _leaf(dt.date.isoformat)),
-    dt.time: (7, _leaf(dt.time.isoformat)),
-    dt.datetime: (8, _leaf(dt.datetime.isoformat)),
     dt.timedelta: (9, _leaf(lambda v: [v.days, v.seconds, v.microseconds])),
     Decimal: (10, _leaf(str)),
     UUID: (11, _leaf(str)),
     Instant: (12, _leaf(int)),
 }
+_TIMES: dict[type, Callable[[Any], Any]] = {dt.time: _time(7), dt.datetime: _time(8)}
 _FROM_EXTENSION: dict[int, Callable[[Any], Any]] = {
     1: lambda data: int.from_bytes(data, "big", signed=True),
     2: dict,
@@ -189,6 +239,8 @@ _FROM_EXTENSION: dict[int, Callable[[Any], Any]] = {
     10: Decimal,
     11: UUID,
     12: Instant,
+    13: _time_in_zone,
+    14: _numpy_time,
 }
 
 

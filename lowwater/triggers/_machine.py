@@ -221,6 +221,7 @@ class Machine:
 
     ``wakes``: whether it may ask to be woken by the watermark, as custom triggers may.
     ``has_deadlines``: whether it waits for the clock.
+    ``is_custom``: whether a part of it is a custom trigger.
 
     Args:
         trigger: What to compile.
@@ -237,6 +238,7 @@ class Machine:
             n.column for n in nodes if isinstance(n.trigger, AfterProcessingTime)
         ) + tuple(name + CLOCK_WAKE for name in custom)
         self.wakes, self.has_deadlines = bool(self._wakes), bool(self._deadlines)
+        self.is_custom = bool(custom)
         self.fires_before_completion = outlook(trigger, late_possible=True).fires is Moment.ANYTIME
         self.watches_completion = bool(custom) or any(
             isinstance(n.trigger, AfterWatermark) for n in nodes

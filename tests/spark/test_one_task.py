@@ -17,6 +17,7 @@ from lowwater.watermark import PerPartition, Quantile
 from tests.spark.restarted_graphs import settings
 from tests.spark.stepped import Stepped
 from tests.spark.test_to_spark import cut, embedded, plain, run, stream, table, write
+from tests.unit.triggers.test_values import EveryOther
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 DISORDER = lw.BoundedDisorder("2s")
@@ -89,6 +90,13 @@ def test_what_depends_on_the_order_of_records_does_not_fit() -> None:
         *(Quantile(0.9), PerPartition(lw.BoundedDisorder("1s"), by="part"), CarriedTime("at")),
     ):
         assert not fits(windowed(begun(watermark)).aggregate(n=lw.count()))
+    jump = lw.CustomTrigger(EveryOther())
+    for trigger in (jump, lw.AfterWatermark(early=jump)):
+        assert not fits(
+            windowed(begun(), trigger=trigger, accumulation="discarding").aggregate(n=lw.count())
+        )
+    days = lw.CustomWindows(lambda at: [(at, at + 1)])
+    assert not fits(windowed(begun(), days).aggregate(n=lw.count()))
     clock = lw.ArrivalClock("at")
     assert not fits(windowed(begun(clock=clock)).aggregate(n=lw.count()))
     assert not fits(windowed(begun().filter(lw.col("part") > 0)).aggregate(n=lw.count()))

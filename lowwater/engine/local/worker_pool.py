@@ -221,7 +221,8 @@ def as_error(plain: Sequence[Any]) -> LowwaterError:
     """Return the error that :func:`as_plain` was given; what caused it is a note."""
     name, what, where, hint, cause = plain
     kind = {each.__name__: each for each in _kinds(LowwaterError)}.get(name, InternalError)
-    made: LowwaterError = kind(what, where=where, hint=hint)
+    made = kind.__new__(kind)  # a class of the user may be made of something else
+    LowwaterError.__init__(made, what, where=where, hint=hint)
     if cause:
         made.add_note(f"In a worker process:\n{cause}")
     return made

@@ -137,6 +137,11 @@ def _one(value: Any) -> bytes:
         return _number(value)
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC)
+    elif isinstance(value, dt.datetime):
+        value = value.replace(fold=0)  # equal whatever it is
+    elif isinstance(value, dt.time):
+        zone = None if value.utcoffset() is None else value.tzinfo
+        value = value.replace(fold=0, tzinfo=zone)
     return b"x" + encode(value)
 
 

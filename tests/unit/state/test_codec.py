@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from lowwater.errors import StateError
 from lowwater.state.codec import Encoded, decode, encode
 
 VALUES: list[Any] = [
@@ -33,6 +35,53 @@ def test_a_part_that_was_encoded_before_makes_the_same_bytes(value: Any) -> None
     whole = [part, {"first": part, "more": (part, 1)}, {"all": [part]}]
     assert encode(part) == encode(value)
     assert encode(whole) == encode([value, {"first": value, "more": (value, 1)}, {"all": [value]}])
+
+
+ZONE = ZoneInfo("Europe/Amsterdam")
+TIMES = [
+    dt.datetime(2024, 3, 30, 12, tzinfo=ZONE),
+    dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZONE, fold=1),
+    dt.datetime(2024, 10, 27, 2, 30, fold=1),  # noqa: DTZ001 (a value is what it is)
+    dt.datetime(2024, 10, 27, 2, 30, tzinfo=dt.timezone(dt.timedelta(hours=1)), fold=1),
+    dt.datetime(2024, 3, 30, 12, tzinfo=dt.UTC),
+    dt.time(2, 30, fold=1),
+    dt.time(2, 30, tzinfo=ZONE),
+    dt.time(2, 30, 1, 5, tzinfo=dt.UTC),
+]
+
+
+@pytest.mark.parametrize("value", TIMES)
+def test_times_keep_their_zone_and_fold(value: Any) -> None:
+    (found,) = decode(encode([value]))
+    assert (found, found.fold, found.tzinfo) == (value, value.fold, value.tzinfo)
+    if isinstance(value, dt.datetime):
+        day = dt.timedelta(days=1)
+        assert (found + day).utcoffset() == (value + day).utcoffset()
+
+
+def test_a_zone_that_is_not_known_is_said() -> None:
+    stored = encode(dt.datetime(2024, 3, 30, 12, tzinfo=ZONE)).replace(b"Amsterdam", b"Amsterdom")
+    with pytest.raises(StateError, match="the zone 'Europe/Amsterdom', which is not known here"):
+        decode(stored)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(np.datetime64("2024-01-01T00:00:00.000000001"), np.datetime64("NaT", "us")),
+        *(np.timedelta64(1500, "ns"), np.timedelta64("NaT", "s"), np.timedelta64(3, "M")),
+    ],
+)
+def test_times_of_numpy_that_python_lacks_stay_what_they_are(value: Any) -> None:
+    (found,) = decode(encode([value]))
+    assert found.dtype == value.dtype
+    assert found.view(np.int64) == value.view(np.int64)
+
+
+def test_times_of_numpy_that_python_has_are_pythons() -> None:
+    given = [np.datetime64("2024-01-01"), np.datetime64("2024-01-01T01", "us")]
+    assert decode(encode(given)) == [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 1)]  # noqa: DTZ001
+    assert decode(encode(np.timedelta64(90, "s"))) == dt.timedelta(seconds=90)
 
 
 def test_numbers_of_numpy_come_back_as_plain_ones_wherever_they_are() -> None:

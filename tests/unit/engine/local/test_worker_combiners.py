@@ -188,3 +188,25 @@ def test_a_memory_limit_keeps_combiners_in_the_run(tmp_path: Path) -> None:
     written = totals(source).write_jsonl(tmp_path / "out")
     with pytest.warns(PipelineWarning, match=r"workers=2 .*changes nothing.*limit of memory"):
         written.run(state=tmp_path / "state", memory_limit="64MB", workers=2)
+
+
+class Refused(DataError):
+    """An error of a user, which is made of something else than those of the library."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(f"{value} is refused", where="the combiner", hint="Leave it out")
+
+
+class Refusing(Values):
+    def add_input(self, accumulator: Any, value: Any) -> Any:
+        if value == 40:
+            raise Refused(value)
+        return super().add_input(accumulator, value)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_an_error_of_a_class_of_the_user_says_what_it_says_without_workers(
+    workers: int | None,
+) -> None:
+    with pytest.raises(Refused, match=r"40 is refused \(at the combiner\). Leave it out"):
+        combined(Refusing()).collect(workers=workers)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -266,3 +268,26 @@ def outcome(steps: list[Any], records: Records, *apply: Any) -> Any:
         for name, column in left.columns.items()
     }
     return columns, left.length, left.origin, repr(left.row_numbers), repr(rejected)
+
+
+def test_times_of_python_and_of_numpy_are_what_they_are_without_workers() -> None:
+    zone = ZoneInfo("Europe/Amsterdam")
+    noon = dt.datetime(2024, 3, 30, 12, tzinfo=zone)
+    late = noon.replace(tzinfo=None, fold=1)
+    given = [{"t": n, "noon": noon, "late": late} for n in range(SLICE + 2)]
+
+    def read(record: Any) -> Any:
+        then = record["noon"] + dt.timedelta(days=1)
+        at = np.datetime64("2024-01-01", "ns") + np.timedelta64(record["t"], "s")
+        key = f"{then.tzname()} {then.astimezone(dt.UTC).hour} {record['late'].fold}"
+        return {"t": at, "k": key, "lasts": np.timedelta64(1500, "ns")}
+
+    def panes(workers: int | None) -> list[Any]:
+        steps = lw.from_iterable(given, time="t", unit="s", watermark=lw.Ascending()).map(read)
+        windows = steps.key_by("k").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+        return [
+            (pane.key, pane.window, pane.values) for pane in windows.collect(workers=workers).panes
+        ]
+
+    assert panes(2) == panes(None)
+    assert {key for key, _, _ in panes(2)} == {"CEST 10 1"}

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 from unittest import mock
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -150,6 +151,12 @@ def test_ids_that_are_equal_in_python_are_one(make: Make) -> None:
     noon = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
     there = noon.astimezone(dt.timezone(dt.timedelta(hours=2)))
     assert driven.take((noon, 0), (there, 0), (noon.date(), 0)) == [True, False, True]
+    clock = dt.time(2, 30)
+    same = clock.replace(fold=1), clock.replace(tzinfo=ZoneInfo("Europe/Amsterdam"))
+    assert driven.take((clock, 0), *((each, 0) for each in same)) == [True, False, False]
+    assert driven.take((clock.replace(tzinfo=dt.UTC), 0)) == [True]
+    night = dt.datetime.combine(noon.date(), clock)
+    assert driven.take((night, 0), (night.replace(fold=1), 0)) == [True, False]
 
 
 @pytest.mark.parametrize(
