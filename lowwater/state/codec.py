@@ -7,6 +7,7 @@ that is not in the table is refused when it is written, not guessed at when it i
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, final
@@ -19,6 +20,7 @@ import numpy as np
 from lowwater.errors import StateError
 from lowwater.time import Instant
 
+_NUMPY_TIME = re.compile(r"<[mM]8(\[\d*[a-zA-Z]+\])?")
 _PLAIN_KINDS = frozenset({type(None), bool, float, str, bytes})
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _DEEPEST = 100
@@ -153,6 +155,8 @@ def _plain_time(value: np.datetime64 | np.timedelta64) -> Any:
 
 def _numpy_time(parts: list[Any]) -> Any:
     kind, count = parts
+    if _NUMPY_TIME.fullmatch(kind) is None:
+        raise ValueError(f"{kind!r} is no type of times")
     return np.int64(count).view(kind)
 
 
@@ -175,6 +179,8 @@ def _time(code: int) -> Callable[[Any], msgspec.msgpack.Ext]:
 
 def _time_in_zone(parts: list[Any]) -> dt.time | dt.datetime:
     code, text, name, fold = parts
+    if code not in (7, 8):
+        raise ValueError(f"{code!r} is no kind of time")
     value: dt.time | dt.datetime = _FROM_EXTENSION[code](text)
     if name is None:
         return value.replace(fold=fold)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -76,6 +77,20 @@ def test_times_of_numpy_that_python_lacks_stay_what_they_are(value: Any) -> None
     (found,) = decode(encode([value]))
     assert found.dtype == value.dtype
     assert found.view(np.int64) == value.view(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("code", "parts"),
+    [
+        *((13, ["s", "x", None, 0]), (13, [9, [1, 2, 3], None, 0]), (13, [8, "x", None, 0])),
+        *((13, [8, "2024-01-01", 5, 0]), (13, [8, "2024-01-01", None, 9]), (13, None)),
+        *((14, ["<i4", 1]), (14, ["<M8[(]", 1]), (14, [None, 1]), (14, ["<M8[ns]", 2**63])),
+    ],
+)
+def test_times_that_no_writer_makes_are_refused(code: int, parts: Any) -> None:
+    stored = msgspec.msgpack.encode(msgspec.msgpack.Ext(code, msgspec.msgpack.encode(parts)))
+    with pytest.raises(StateError):
+        decode(stored)
 
 
 def test_times_of_numpy_that_python_has_are_pythons() -> None:
