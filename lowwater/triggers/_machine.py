@@ -197,15 +197,22 @@ class FedElements:
 
     Args:
         rows: Row of each one's window, int64, shape (n,), in order of arrival.
-        times: Event times, int64, shape (n,).
+        every_time: Event times of the elements of the bundle, int64.
+        element: Which of those each one is, int64, shape (n,); ``None`` for one each.
         clock: The clock.
         watermark: The watermark.
     """
 
     rows: Int64Array
-    times: Int64Array
+    every_time: Int64Array
+    element: Int64Array | None
     clock: int
     watermark: int
+
+    @property
+    def times(self) -> Int64Array:
+        """Event times, int64, shape (n,). O(n) each time: only custom triggers ask for them."""
+        return self.every_time if self.element is None else self.every_time[self.element]
 
 
 class _WindowState(Protocol):

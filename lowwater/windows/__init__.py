@@ -4,6 +4,7 @@ from lowwater.windows._base import Assignment as Assignment
 from lowwater.windows._base import Merged as Merged
 from lowwater.windows._base import MergeScope as MergeScope
 from lowwater.windows._base import MergingWindowFunction as MergingWindowFunction
+from lowwater.windows._base import SlicedWindowFunction as SlicedWindowFunction
 from lowwater.windows._base import Window as Window
 from lowwater.windows._base import WindowFunction as WindowFunction
 from lowwater.windows.calendar import CalendarWindows as CalendarWindows

@@ -113,6 +113,18 @@ class WindowFunction(Protocol):
 
 
 @runtime_checkable
+class SlicedWindowFunction(WindowFunction, Protocol):
+    """AssignWindows by event time alone, where stretches of time, *slices*, share their windows."""
+
+    @property
+    def slice_us(self) -> int: ...
+
+    def slice_starts(self, times: Int64Array, /) -> Int64Array | None:
+        """Return the first instant of each element's slice, int64, shape (n,); or ``None``."""
+        ...
+
+
+@runtime_checkable
 class MergingWindowFunction(WindowFunction, Protocol):
     """AssignWindows with MergeWindows: merges the windows of a key into fewer, larger ones."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import final
 
 import numpy as np
 
 from lowwater.errors import constructor
 from lowwater.time import (
+    END_OF_TIME,
     START_OF_TIME,
     DurationLike,
     Int64Array,
@@ -87,6 +89,28 @@ class SlidingWindows:
     def offset_us(self) -> int:
         """Where the windows start, in microseconds: at least 0, below the period."""
         return as_micros(self.offset)
+
+    @property
+    def slice_us(self) -> int:
+        """Microseconds that divide the distance between the starts of any two slices."""
+        return gcd(self.period_us, self.size_us)
+
+    def slice_starts(self, times: Int64Array) -> Int64Array | None:
+        """Return the first instant of each element's slice, at least one. O(n).
+
+        Elements of one slice are in the same windows, and so is its first instant. There are one
+        or two slices in a period, as a window starts or ends (Krishnamurthy, Wu and Franklin,
+        "On-the-Fly Sharing for Streamed Aggregation", 2006: paired windows). ``None`` near the
+        start and the end of time, where windows are cut off.
+        """
+        reach = 2 * (self.size_us + self.period_us)
+        if int(times.min()) < START_OF_TIME + reach or int(times.max()) > END_OF_TIME - reach:
+            return None
+        start = grid_start(times, self.period_us, self.offset_us)
+        tail = self.size_us % self.period_us
+        if tail:
+            start[times - start >= tail] += tail
+        return start
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return each element's windows, earliest first. O(n * size / period)."""

@@ -42,34 +42,49 @@ class AggregateInput:
         rows: State row of each pair, int64, shape (n,); rows may repeat.
         values: The values, dtype as in :class:`Column`, shape (n,), without nulls. ``None`` for an
             aggregate that needs no values.
-        times: Event times, int64, shape (n,).
-        arrival: Position of each element in the whole input, int64, shape (n,), ascending.
+        every_time: Event times of the elements, int64.
+        every_arrival: Position of each element in the whole input, int64, ascending.
         signs: +1 (insert) or -1 (retraction) for each (S-C1), int8, shape (n,); ``None`` if all
             are +1, as in any operator without retractions in its input.
         by: The values that decide which element is picked, without nulls, dtype as in
             :class:`Column`, shape (n,); ``None`` for an aggregate that reads one column.
         valid: Which values are not null, bool, shape (n,), for an aggregate that takes nulls, whose
             ``values`` hold arbitrary values there; ``None`` if there are none.
+        element: The element of each pair, int64, shape (n,), ascending; ``None`` for one each.
     """
 
     rows: Int64Array
     values: NDArray[Any] | None
-    times: Int64Array
-    arrival: Int64Array
+    every_time: Int64Array
+    every_arrival: Int64Array
     signs: NDArray[np.int8] | None = None
     by: NDArray[Any] | None = None
     valid: NDArray[np.bool_] | None = None
+    element: Int64Array | None = None
+
+    # Few aggregates ask for these two, and an element may be in many windows.
+
+    @property
+    def times(self) -> Int64Array:
+        """Event times, int64, shape (n,). O(n) each time."""
+        return self.every_time if self.element is None else self.every_time[self.element]
+
+    @property
+    def arrival(self) -> Int64Array:
+        """Position of each element in the whole input, int64, shape (n,). O(n) each time."""
+        return self.every_arrival if self.element is None else self.every_arrival[self.element]
 
     def where(self, kept: NDArray[np.bool_]) -> AggregateInput:
         """Return the pairs that a mask, bool, shape (n,), keeps."""
         return AggregateInput(
             rows=self.rows[kept],
             values=None if self.values is None else self.values[kept],
-            times=self.times[kept],
-            arrival=self.arrival[kept],
+            every_time=self.every_time,
+            every_arrival=self.every_arrival,
             signs=None if self.signs is None else self.signs[kept],
             by=None if self.by is None else self.by[kept],
             valid=None if self.valid is None else self.valid[kept],
+            element=np.flatnonzero(kept) if self.element is None else self.element[kept],
         )
 
 

@@ -53,10 +53,8 @@ class Aggregation:
             rows: State rows, int64, shape (n,).
             arrival: Position of each of the bundle's elements in the whole input, int64.
         """
-        times = bundle.times if element is None else bundle.times[element]
-        arrival = arrival if element is None else arrival[element]
         signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
-        plain = AggregateInput(rows, None, times, arrival, signs)
+        plain = AggregateInput(rows, None, bundle.times, arrival, signs, element=element)
         for part in self._parts:
             columns = [bundle.values[name] for name in part.columns if name in bundle.values]
             if len(columns) == len(part.columns):
@@ -224,7 +222,8 @@ class _Part:
         if not self._takes_nulls:
             valid = None
         taken = AggregateInput(
-            batch.rows, values, batch.times, batch.arrival, batch.signs, by, valid
+            batch.rows, values, batch.every_time, batch.every_arrival, batch.signs, by, valid,
+            batch.element,
         )
         masks = [mask for mask in required if mask is not None]
         self.bound.add(self, taken.where(np.logical_and.reduce(masks)) if masks else taken)

@@ -34,6 +34,7 @@ from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
+from lowwater.engine.window.slices import Slices, find_slices, sliced
 from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
@@ -90,6 +91,7 @@ class WindowOperator:
         self._spilled: SpilledWindows | None = None
         self._reports_merges = False
         self._schedule = Schedule(self._state)
+        self._sliced = sliced(windowing.windows)
         # With timestamps="end" a window holds the output watermark only once it is complete, and
         # completion is a step of its own that notes the hold, unless the trigger does not wait for
         # it and the window expires later.
@@ -352,11 +354,18 @@ class WindowOperator:
         state = self._state
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)
-        late = DroppedElements(self.watermark)
-        element, start, end = self._placement.assign(bundle, self.watermark, late)
+        keys, slices = self._slices(bundle)
+        late = DroppedElements(self.watermark, slices)
+        alike = bundle if slices is None else slices.bundle
+        element, start, end = self._placement.assign(alike, self.watermark, late)
         if not len(start):
+            state.forget_keys()
             return StepOutput(None, late.batch())
-        keys = state.encode_keys(bundle.keys)
+        if keys is None:
+            keys = state.encode_keys(bundle.keys)
+        if slices is not None:
+            keys = keys[slices.one]
+            element = np.arange(len(keys)) if element is None else element
         if element is not None:
             keys = keys[element]
         if state.merging is None:
@@ -376,13 +385,26 @@ class WindowOperator:
             element = np.flatnonzero(admitted) if element is None else element[admitted]
         panes = None
         if rows.size or placed.changed.size:
-            panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
+            panes = self._accumulate(bundle, slices, element, rows, placed.changed, arrival)
         state.forget_keys()
         return StepOutput(panes, late.batch(), placed.merges)
+
+    def _slices(self, bundle: Bundle) -> tuple[Int64Array | None, Slices | None]:
+        """Return the keys' ids and the slices of a bundle, where windows are looked up for those.
+
+        Elements may all be late, so keys are encoded before only if there may be slices.
+        """
+        if self._sliced is None:
+            return None, None
+        state = self._state
+        keys = state.encode_keys(bundle.keys)
+        capacity = 1 if state.keys is None else max(1, state.keys.capacity)
+        return keys, find_slices(self._sliced, bundle.times, keys, capacity, state.scratch)
 
     def _accumulate(
         self,
         bundle: Bundle,
+        slices: Slices | None,
         element: Int64Array | None,
         rows: Int64Array,
         changed: Int64Array,
@@ -391,19 +413,33 @@ class WindowOperator:
         """Add elements to their windows and evaluate each touched trigger once (S-O2).
 
         A window that a merge ``changed`` is touched too, even if it got no element.
+
+        Args:
+            bundle: The elements.
+            slices: Their slices; ``None`` if windows were looked up for each element.
+            element: The element that each row is for, or the slice; ``None`` for one each.
+            rows: The row of each (element or slice, window).
+            changed: Rows that a merge changed.
+            arrival: Position of each element in the whole input.
         """
         state, table, machine = self._state, self._state.table, self._machine
         every = np.concatenate((rows, changed)) if changed.size else rows
         touched, place = state.scratch.unique(every, table.capacity)
-        counts = np.bincount(place[: len(rows)], minlength=len(touched))
+        if slices is None or element is None:
+            counts = np.bincount(place[: len(rows)], minlength=len(touched))
+        else:
+            counts = np.zeros(len(touched), dtype=np.int64)
+            kernels().add_at(counts, place, slices.size[element])
+            element, pair = slices.of_each(element)
+            rows = rows[pair]
         state.touch(touched)
         end = table["end"][touched]
         complete = end <= self.watermark
         table["new"][touched] += counts
         fed = counts > 0
         table["on_time_new"][touched] |= fed & ~complete
-        times = bundle.times if element is None else bundle.times[element]
         if state.rule != "end":
+            times = bundle.times if element is None else bundle.times[element]
             pick = kernels().max_at if state.rule == "latest" else kernels().min_at
             timely = times >= self.watermark
             pick(table["timestamp"], rows[timely], times[timely])
@@ -412,7 +448,7 @@ class WindowOperator:
         elif complete.any():  # a merge may have brought it what came before completion
             self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
-        elements = FedElements(rows, times, self.clock, self.watermark)
+        elements = FedElements(rows, bundle.times, element, self.clock, self.watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
         if machine.has_deadlines:
             self._schedule.at_clock(touched, self.clock)

@@ -9,6 +9,7 @@ import numpy as np
 
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import EXPIRED, REFUSED, UNWINDOWED, Bundle, LateBatch
+from lowwater.engine.window.slices import Slices
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
@@ -44,10 +45,12 @@ class DroppedElements:
 
     Args:
         watermark: The watermark that they met.
+        slices: The slices of the bundle, if what is added names those instead of elements.
     """
 
-    def __init__(self, watermark: int) -> None:
+    def __init__(self, watermark: int, slices: Slices | None = None) -> None:
         self._watermark = watermark
+        self._slices = slices
         self._parts: list[tuple[Int64Array, Int64Array, Int64Array, int]] = []
         self._details: list[str] = []
 
@@ -59,14 +62,22 @@ class DroppedElements:
         start: Int64Array,
         end: Int64Array,
     ) -> None:
-        """Add the (element, window) pairs that a mask marks; ``None`` for elements in order."""
+        """Add the (element, window) pairs that a mask marks; ``None`` for elements in order.
+
+        Where there are slices, ``element`` is the slice of each pair: all its elements are added.
+        """
         which = np.flatnonzero(dropped)
         if which.size:
             of = which if element is None else element[which]
+            if self._slices is not None:
+                of, each = self._slices.elements(of)
+                which = which[each]
             self._parts.append((of, start[which], end[which], reason))
 
     def add_unwindowed(self, element: Int64Array) -> None:
         """Add elements that fall in no window (S-W2)."""
+        if self._slices is not None:
+            element, _ = self._slices.elements(element)
         nothing = np.zeros(len(element), dtype=np.int64)
         self._parts.append((element, nothing, nothing, UNWINDOWED))
 

@@ -1,0 +1,101 @@
+"""Groups the elements of a bundle by key and slice, so that windows are looked up once for each.
+
+An element of a sliding window of a minute that starts each ten seconds is in six windows. Those of
+one key and one slice are in the same six.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from lowwater.engine.records.steps import Bundle
+from lowwater.kernels import kernels
+from lowwater.state.arrays import Scratch
+from lowwater.time import Int64Array
+from lowwater.windows import SlicedWindowFunction, WindowFunction
+
+_FEW = 64  # elements that are looked up sooner one by one
+_MOST_CODES = 8  # per element: beyond that, most elements have a slice of their own
+_WORTH_IT = 0.9  # slices per element
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The slices of a bundle: its elements, grouped by key and by the windows they are in.
+
+    Args:
+        of: The slice of each element, int64, shape (n,): numbered in order of first element.
+        one: One element of each slice, int64, shape (slices,).
+        size: How many elements each has, int64, shape (slices,).
+        bundle: An element without key or values for each slice, at the slice's start.
+    """
+
+    of: Int64Array
+    one: Int64Array
+    size: Int64Array
+    bundle: Bundle
+
+    def elements(self, slices: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the elements of some slices, in turn, and for each the place of its slice."""
+        order = kernels().argsort(self.of)
+        begins = np.cumsum(self.size) - self.size
+        at, which = kernels().expand_ranges(begins[slices], self.size[slices])
+        return order[at], which
+
+    def of_each(self, slices: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return (element, which) of what is there per (slice, window), for each element in turn.
+
+        Args:
+            slices: The slice of each pair, int64, rising.
+        """
+        count = np.bincount(slices, minlength=len(self.one))
+        begins = np.cumsum(count) - count
+        which, element = kernels().expand_ranges(begins[self.of], count[self.of])
+        return element, which
+
+
+def sliced(windows: WindowFunction) -> SlicedWindowFunction | None:
+    """Return windows whose elements are worth grouping: those where each may be in several."""
+    if not isinstance(windows, SlicedWindowFunction) or windows.columns:
+        return None
+    return windows if windows.merge_scope == "none" else None
+
+
+def find_slices(
+    windows: SlicedWindowFunction,
+    times: Int64Array,
+    keys: Int64Array,
+    capacity: int,
+    scratch: Scratch,
+) -> Slices | None:
+    """Group elements by key and slice; ``None`` where that would save little. O(n).
+
+    Args:
+        windows: The windows.
+        times: Event times, int64, shape (n,).
+        keys: Key ids, int64, shape (n,).
+        capacity: One more than the largest key id.
+        scratch: Space.
+    """
+    if len(times) < _FEW:
+        return None
+    start = windows.slice_starts(times)
+    if start is None:
+        return None
+    first, last = int(start.min()), int(start.max())
+    codes = ((last - first) // windows.slice_us + 1) * capacity
+    if codes > max(_MOST_CODES * len(times), 1 << 16):
+        return None
+    number = (start - first) // windows.slice_us
+    number *= capacity
+    number += keys
+    distinct, of = scratch.unique(number, codes)
+    if len(distinct) > _WORTH_IT * len(times):
+        return None
+    at = np.empty(len(distinct), dtype=np.int64)
+    at[of] = np.arange(len(times), dtype=np.int64)
+    return Slices(of, at, np.bincount(of), Bundle(start[at], (), {}))
