@@ -1,4 +1,4 @@
-"""Looking windows up once per slice changes nothing: neither panes nor what is late, nor the order."""
+"""Looking windows up once per slice changes neither panes nor what is late, nor their order."""
 
 from __future__ import annotations
 

@@ -222,7 +222,13 @@ class _Part:
         if not self._takes_nulls:
             valid = None
         taken = AggregateInput(
-            batch.rows, values, batch.every_time, batch.every_arrival, batch.signs, by, valid,
+            batch.rows,
+            values,
+            batch.every_time,
+            batch.every_arrival,
+            batch.signs,
+            by,
+            valid,
             batch.element,
         )
         masks = [mask for mask in required if mask is not None]
