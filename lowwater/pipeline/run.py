@@ -320,6 +320,14 @@ def _workers(value: Any, graph: Graph, memory: int | None) -> Workers | None:
                 hint="Leave it out",
             )
         return None
+    if memory is not None and any(combines_in_workers(stage) for stage in graph.stages):
+        warn(
+            PipelineWarning,
+            "a combiner in windows is called in the run itself, not by workers: with memory_limit= "
+            "its accumulators leave memory one by one",
+            where="run",
+            hint="Leave memory_limit= out to have workers call it",
+        )
     return Workers(min(_processors(), PARTS) if value == "auto" else value)
 
 

@@ -32,6 +32,7 @@ Place: TypeAlias = int | str
 Request: TypeAlias = tuple[Any, ...]
 """The name of a method of what a worker hosts, and what that takes: values that can be packed."""
 
+_EXIT = "SystemExit"
 _SECONDS_TO_END = 1.0
 _PR_SET_PDEATHSIG = 1
 
@@ -129,6 +130,7 @@ class WorkerPool:
 
         Raises:
             LowwaterError: A request failed; or a worker has ended.
+            SystemExit: A user's function has ended the program.
         """
         self.start()
         for number, request in requests.items():
@@ -208,24 +210,42 @@ class WorkerPool:
 
 def as_plain(error: BaseException) -> list[Any]:
     """Return an error as plain values, for :func:`as_error` in another process."""
+    if isinstance(error, SystemExit):
+        code = error.code if type(error.code) is int else str(error.code or "")
+        return [_EXIT, code, None, None, None]
     if not isinstance(error, LowwaterError):
-        what = f"{type(error).__name__}: {error}"
-        shown = "".join(traceback.format_exception(error))
-        return ["InternalError", f"a worker process failed: {what}", None, None, shown]
-    cause = error.__cause__
-    shown = "" if cause is None else "".join(traceback.format_exception(cause))
-    return [type(error).__name__, error.what, error.where, error.hint, shown]
+        what = f"a worker process failed: {type(error).__name__}: {error}"
+        plain = ["InternalError", what, None, None, _shown(error)]
+    else:
+        cause = error.__cause__
+        shown = None if cause is None else _shown(cause)
+        plain = [type(error).__name__, error.what, error.where, error.hint, shown]
+    return [each and _as_unicode(each) for each in plain]
 
 
-def as_error(plain: Sequence[Any]) -> LowwaterError:
-    """Return the error that :func:`as_plain` was given; what caused it is a note."""
+def as_error(plain: Sequence[Any]) -> LowwaterError | SystemExit:
+    """Return the error that :func:`as_plain` was given; what caused it is a note.
+
+    A program that a user's function ends in a worker ends here, as it would without workers.
+    """
     name, what, where, hint, cause = plain
+    if name == _EXIT:
+        return SystemExit(None if what == "" else what)
     kind = {each.__name__: each for each in _kinds(LowwaterError)}.get(name, InternalError)
     made = kind.__new__(kind)  # a class of the user may be made of something else
     LowwaterError.__init__(made, what, where=where, hint=hint)
     if cause:
         made.add_note(f"In a worker process:\n{cause}")
     return made
+
+
+def _shown(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _as_unicode(text: str) -> str:
+    """Return a text that can be sent: one in an error may hold half a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _kinds(of: type[LowwaterError]) -> Iterator[type[LowwaterError]]:

@@ -190,6 +190,14 @@ def test_a_memory_limit_keeps_combiners_in_the_run(tmp_path: Path) -> None:
         written.run(state=tmp_path / "state", memory_limit="64MB", workers=2)
 
 
+def test_so_it_does_beside_what_workers_can_call(tmp_path: Path) -> None:
+    read = lw.read_parquet(write_files(tmp_path / "in"), time="at", clock=lw.ManualClock(0))
+    windowed = read.map(dict).key_by("key").window(lw.Sessions("40s"))
+    written = windowed.aggregate(values=lw.combine(Values(), "value")).write_jsonl(tmp_path / "out")
+    with pytest.warns(PipelineWarning, match="combiner in windows is called in the run itself"):
+        written.run(state=tmp_path / "state", memory_limit="64MB", workers=2)
+
+
 class Refused(DataError):
     """An error of a user, which is made of something else than those of the library."""
 

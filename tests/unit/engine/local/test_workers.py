@@ -20,8 +20,8 @@ from lowwater.cli.main import main
 from lowwater.engine.local.parted_process import PARTS
 from lowwater.errors import (
     DataError,
-    InternalError,
     InvalidArgument,
+    LowwaterError,
     PipelineWarning,
     StateError,
     WorkerLost,
@@ -179,9 +179,24 @@ def test_a_worker_that_exits_ends_the_run_in_words() -> None:
     stage = records().process(Fails(lambda *_: os._exit(7)))
     with pytest.raises(WorkerLost, match="has ended, with the exit code 7"):
         stage.collect(workers=2)
-    stage = records().process(Fails(lambda *_: sys.exit("enough")))
-    with pytest.raises(InternalError, match="SystemExit: enough"):
-        stage.collect(workers=2)
+
+
+@pytest.mark.parametrize("code", ["enough", 3, None])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_hook_that_ends_the_program_ends_it(code: str | int | None, workers: int) -> None:
+    stage = records().process(Fails(lambda *_: sys.exit(code)))
+    with pytest.raises(SystemExit) as ended:
+        stage.collect(workers=workers)
+    assert ended.value.code == code
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_whose_text_is_no_valid_unicode_is_still_reported() -> None:
+    def failing(*_: Any) -> None:
+        raise ValueError("\ud800 is half a pair")
+
+    with pytest.raises(LowwaterError, match="is half a pair"):
+        records().process(Fails(failing)).collect(workers=2)
 
 
 def test_what_a_hook_changes_outside_of_its_cells_stays_in_its_process() -> None:
