@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from lowwater.errors import InvalidArgument, describe
 from lowwater.testing._moments import DAY
 from lowwater.time import DAY_US, Int64Array
-from lowwater.windows import Assignment, MergingWindowFunction, WindowFunction
+from lowwater.windows import (
+    Assignment,
+    MergingWindowFunction,
+    SlicedWindowFunction,
+    WindowFunction,
+)
 
 _SECOND = 1_000_000
 _Windows = list[tuple[int, int]]
@@ -28,7 +33,8 @@ def check_window_function(
 
     The checks: the function is a value, which means hashable, equal to itself and without state.
     The windows of an element depend on that element only, not on the rest of the bundle. Windows
-    end after they start. The returned columns have the right types and order. If windows merge,
+    end after they start. The returned columns have the right types and order. If there are slices,
+    all elements of one are in the same windows. If windows merge,
     each window is in one group of its own key, a key's windows do not depend on other keys, and
     functions of scope ``"overlapping"`` merge only windows that overlap or touch. If ``confluent``,
     merging step by step, in any order of arrival, gives the same windows as merging all at once.
@@ -57,6 +63,8 @@ def check_window_function(
     given = _given(windows, at, columns or {})
     _is_a_value(windows)
     _assigns(windows, at, given)
+    if isinstance(windows, SlicedWindowFunction):
+        _slices(windows, at)
     if windows.merge_scope == "none":
         return
     assert isinstance(windows, MergingWindowFunction), "a function that merges must have merge()"
@@ -116,6 +124,26 @@ def _assigns(windows: WindowFunction, at: Int64Array, columns: dict[str, NDArray
         windows.assign(at[::-1].copy(), {n: c[::-1].copy() for n, c in columns.items()}), len(at)
     )
     assert back[::-1] == each, "the windows of an element must not depend on the order of a bundle"
+
+
+def _slices(windows: SlicedWindowFunction, at: Int64Array) -> None:
+    starts = windows.slice_starts(at)
+    if starts is None:
+        return
+    assert starts.dtype == np.int64, f"slice_starts must be int64, not {starts.dtype}"
+    assert starts.shape == at.shape, "slice_starts must have one entry per element"
+    assert not ((starts - starts[0]) % windows.slice_us).any(), (
+        "slices must start multiples of slice_us apart"
+    )
+    of_elements = _listed(windows.assign(at, {}), len(at))
+    of_starts = _listed(windows.assign(starts, {}), len(at))
+    for time, start, here, there in zip(
+        at.tolist(), starts.tolist(), of_elements, of_starts, strict=True
+    ):
+        assert here == there, (
+            f"{time} must be in the windows of its slice, which starts at {start}: {here} are not "
+            f"{there}"
+        )
 
 
 def _of_each(

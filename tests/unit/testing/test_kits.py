@@ -74,8 +74,37 @@ class Joined:
         return right
 
 
+@dataclass(frozen=True)
+class Sliced:
+    """Windows of a minute that start each half, with one thing wrong about their slices."""
+
+    wrong: str = ""
+    columns: ClassVar[tuple[str, ...]] = ()
+    merge_scope: ClassVar[Any] = "none"
+    slice_us: ClassVar[int] = MINUTE // 2
+
+    def assign(self, times: Int64Array, columns: Any) -> Assignment:
+        return lw.SlidingWindows("1m", "30s").assign(times, columns)
+
+    def slice_starts(self, times: Int64Array) -> Any:
+        match self.wrong:
+            case "none":
+                return None
+            case "long":
+                return times - times % MINUTE
+            case "floats":
+                return times * 1.0
+            case "few":
+                return times[:1]
+            case "apart":
+                return times
+        return times - times % self.slice_us
+
+
 def test_right_window_functions() -> None:
     check_window_function(Minutes())
+    check_window_function(Sliced())
+    check_window_function(Sliced("none"))
     check_window_function(Joined())
     for windows in (
         lw.FixedWindows("10s", "3s"), lw.SlidingWindows("10s", "4s"), lw.GlobalWindow(),
@@ -102,6 +131,20 @@ def test_right_window_functions() -> None:
 def test_wrong_assignment(wrong: str, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         check_window_function(Minutes(wrong))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("long", "must be in the windows of its slice"),
+        ("floats", "slice_starts must be int64"),
+        ("few", "one entry per element"),
+        ("apart", "multiples of slice_us apart"),
+    ],
+)
+def test_wrong_slices(wrong: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check_window_function(Sliced(wrong))
 
 
 @pytest.mark.parametrize(
