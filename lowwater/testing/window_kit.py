@@ -63,7 +63,7 @@ def check_window_function(
     given = _given(windows, at, columns or {})
     _is_a_value(windows)
     _assigns(windows, at, given)
-    if isinstance(windows, SlicedWindowFunction):
+    if isinstance(windows, SlicedWindowFunction) and not windows.columns:
         _slices(windows, at)
     if windows.merge_scope == "none":
         return
@@ -127,8 +127,9 @@ def _assigns(windows: WindowFunction, at: Int64Array, columns: dict[str, NDArray
 
 
 def _slices(windows: SlicedWindowFunction, at: Int64Array) -> None:
+    assert windows.slice_us > 0, f"slice_us must be above zero, not {windows.slice_us}"
     starts = windows.slice_starts(at)
-    if starts is None:
+    if starts is None or not len(at):
         return
     assert starts.dtype == np.int64, f"slice_starts must be int64, not {starts.dtype}"
     assert starts.shape == at.shape, "slice_starts must have one entry per element"

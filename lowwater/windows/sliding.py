@@ -96,13 +96,15 @@ class SlidingWindows:
         return gcd(self.period_us, self.size_us)
 
     def slice_starts(self, times: Int64Array) -> Int64Array | None:
-        """Return the first instant of each element's slice, at least one. O(n).
+        """Return the first instant of each element's slice. O(n).
 
         Elements of one slice are in the same windows, and so is its first instant. There are one
         or two slices in a period, as a window starts or ends (Krishnamurthy, Wu and Franklin,
         "On-the-Fly Sharing for Streamed Aggregation", 2006: paired windows). ``None`` near the
         start and the end of time, where windows are cut off.
         """
+        if not times.size:
+            return times
         reach = 2 * (self.size_us + self.period_us)
         if int(times.min()) < START_OF_TIME + reach or int(times.max()) > END_OF_TIME - reach:
             return None

@@ -13,15 +13,21 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.window import slices
+from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state.arrays import Scratch
 from lowwater.testing import Scenario
-from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME
 from lowwater.windows import SlidingWindows
 from tests.examples import examples
 from tests.property import retracted_elements, strategies, test_signed_equals_oracle
 from tests.property.test_engine_equals_oracle import check
 
 SLIDING = st.builds(SlidingWindows, st.integers(1, 60), st.integers(1, 25), st.integers(-30, 30))
+
+WIDE = st.builds(
+    SlidingWindows, st.integers(2**48, 2**60), st.integers(2**48, 2**60), st.integers(0, 2**60)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +53,20 @@ def test_elements_of_a_slice_are_in_the_same_windows(
     assert of_elements.element is not None
     assert of_slices.element is not None
     assert np.array_equal(of_elements.element, of_slices.element)
+
+
+@given(st.lists(st.integers(START_OF_TIME, LAST_EVENT_TIME), min_size=1, max_size=20), WIDE)
+@examples(2)
+def test_anywhere_in_time(times: list[int], windows: SlidingWindows) -> None:
+    """Slices that are as long as centuries: what is grouped is in one slice."""
+    placement = Placement(Windowing(windows=windows))
+    at = np.array(times, dtype=np.int64)
+    found = placement.slices(at, np.zeros(len(at), dtype=np.int64), 1, Scratch())
+    if found is not None:
+        starts = windows.slice_starts(at)
+        assert starts is not None
+        assert np.array_equal(found.bundle.times[found.of], starts)
+        assert len(np.unique(found.bundle.times)) == len(found.size)
 
 
 @pytest.mark.parametrize("time", [START_OF_TIME, END_OF_TIME - 90])

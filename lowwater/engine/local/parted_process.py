@@ -161,7 +161,7 @@ class HostedParts:
             mine = None if rows is None else rows[part]
             try:
                 output = operator.step(step)
-            except LowwaterError as error:
+            except (LowwaterError, SystemExit) as error:
                 place = operator.records.place
                 place = place if mine is None else int(mine[place])
                 failures.append((place, part, as_plain(error)))

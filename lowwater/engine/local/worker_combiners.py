@@ -245,7 +245,7 @@ class HostedCombine:
         self._combine.begun = 0
         try:
             return None, getattr(self, name)(*arguments)
-        except LowwaterError as error:
+        except (LowwaterError, SystemExit) as error:
             if not self._combine.begun:
                 raise
             return (*self._failed_at(name, arguments), as_plain(error)), None

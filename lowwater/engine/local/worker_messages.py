@@ -39,7 +39,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder()
 
 # What a node of the tree is, where it is not plain: the first item of a list.
-_LIST, _TUPLE, _DICT, _ARRAY, _OBJECTS, _ARROW, _COLUMN, _MADE, _VALUES, _ROWS, _INTS = range(11)
+_LIST, _TUPLE, _DICT, _ARRAY, _OBJECTS, _ARROW, _COLUMN, _MADE, _VALUES, _ROWS, _INTS, _LONG = (
+    range(12)
+)
 
 
 def pack(message: Any) -> bytes:
@@ -85,7 +87,7 @@ class _Writer:
     def node(self, value: Any) -> Any:
         kind = type(value)
         if kind is int:
-            return value if _INT_MIN <= value <= _INT_MAX else self._objects([value])
+            return value if _INT_MIN <= value <= _INT_MAX else [_LONG, hex(value)]
         if value is None or kind in (bool, float, str, bytes):
             return value
         if kind is np.ndarray:
@@ -206,6 +208,8 @@ class _Reader:
             return Column(self.value(node[1]), valid, type_from_bytes(node[3]))
         if tag == _MADE:
             return _CLASSES[node[1]](*map(self.value, node[2]))
+        if tag == _LONG:
+            return int(node[1], 16)
         if tag == _INTS:
             return self.value(node[1]).tolist()
         if tag == _ROWS:

@@ -211,7 +211,9 @@ class WorkerPool:
 def as_plain(error: BaseException) -> list[Any]:
     """Return an error as plain values, for :func:`as_error` in another process."""
     if isinstance(error, SystemExit):
-        code = error.code if type(error.code) is int else str(error.code or "")
+        code = error.code
+        if code is not None:
+            code = int(code) if isinstance(code, int) else _as_unicode(str(code))
         return [_EXIT, code, None, None, None]
     if not isinstance(error, LowwaterError):
         what = f"a worker process failed: {type(error).__name__}: {error}"
@@ -220,7 +222,7 @@ def as_plain(error: BaseException) -> list[Any]:
         cause = error.__cause__
         shown = None if cause is None else _shown(cause)
         plain = [type(error).__name__, error.what, error.where, error.hint, shown]
-    return [each and _as_unicode(each) for each in plain]
+    return [_as_unicode(each) if isinstance(each, str) else each for each in plain]
 
 
 def as_error(plain: Sequence[Any]) -> LowwaterError | SystemExit:
@@ -230,7 +232,7 @@ def as_error(plain: Sequence[Any]) -> LowwaterError | SystemExit:
     """
     name, what, where, hint, cause = plain
     if name == _EXIT:
-        return SystemExit(None if what == "" else what)
+        return SystemExit(what)
     kind = {each.__name__: each for each in _kinds(LowwaterError)}.get(name, InternalError)
     made = kind.__new__(kind)  # a class of the user may be made of something else
     LowwaterError.__init__(made, what, where=where, hint=hint)

@@ -110,7 +110,7 @@ class HostedSteps:
                 called.append(step.call(Records(columns, length).rows()))
             for values, counts in called:
                 made.append((step.columns(values), len(values), counts))
-        except LowwaterError as error:
+        except (LowwaterError, SystemExit) as error:
             phase = int(len(called) == len(slices))
             done = len(made) if phase else len(called)
             return (phase, first + done * apart, as_plain(error)), None

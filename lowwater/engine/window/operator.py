@@ -34,7 +34,7 @@ from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
-from lowwater.engine.window.slices import Slices, find_slices, sliced
+from lowwater.engine.window.slices import Slices
 from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
@@ -91,7 +91,6 @@ class WindowOperator:
         self._spilled: SpilledWindows | None = None
         self._reports_merges = False
         self._schedule = Schedule(self._state)
-        self._sliced = sliced(windowing.windows)
         # With timestamps="end" a window holds the output watermark only once it is complete, and
         # completion is a step of its own that notes the hold, unless the trigger does not wait for
         # it and the window expires later.
@@ -394,12 +393,12 @@ class WindowOperator:
 
         Elements may all be late, so keys are encoded before only if there may be slices.
         """
-        if self._sliced is None:
+        if not self._placement.has_slices:
             return None, None
         state = self._state
         keys = state.encode_keys(bundle.keys)
         capacity = 1 if state.keys is None else max(1, state.keys.capacity)
-        return keys, find_slices(self._sliced, bundle.times, keys, capacity, state.scratch)
+        return keys, self._placement.slices(bundle.times, keys, capacity, state.scratch)
 
     def _accumulate(
         self,

@@ -9,9 +9,10 @@ import numpy as np
 
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import EXPIRED, REFUSED, UNWINDOWED, Bundle, LateBatch
-from lowwater.engine.window.slices import Slices
+from lowwater.engine.window.slices import Slices, find_slices, sliced
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
+from lowwater.state.arrays import Scratch
 from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
 
 Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
@@ -125,6 +126,37 @@ class Placement:
         self._windows, self._columns = windowing.windows, windowing.windows.columns
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
+        self._sliced = sliced(windowing.windows)
+        if self._sliced is not None and self._sliced.slice_us <= 0:
+            raise InvalidArgument(
+                f"slice_us of {type(self._windows).__name__} is {self._sliced.slice_us}",
+                where="window",
+                hint="It divides the distance between any two slices: give one microsecond or more",
+            )
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether elements may share their windows."""
+        return self._sliced is not None
+
+    def slices(
+        self, times: Int64Array, keys: Int64Array, capacity: int, scratch: Scratch
+    ) -> Slices | None:
+        """Return the slices of a bundle, if its windows are looked up sooner for those.
+
+        Args:
+            times: Event times, int64, shape (n,).
+            keys: Key ids, int64, shape (n,).
+            capacity: More than the largest key id.
+            scratch: Space.
+        """
+        if self._sliced is None:
+            return None
+        start = self._sliced.slice_starts(times)
+        if start is None:
+            return None
+        require_int64(self._sliced, "slice_starts", start)
+        return find_slices(start, self._sliced.slice_us, keys, capacity, scratch)
 
     def assign(
         self, bundle: Bundle, watermark: int, late: DroppedElements, first: int = 0

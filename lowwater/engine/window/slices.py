@@ -14,7 +14,7 @@ import numpy as np
 from lowwater.engine.records.steps import Bundle
 from lowwater.kernels import kernels
 from lowwater.state.arrays import Scratch
-from lowwater.time import Int64Array
+from lowwater.time import END_OF_TIME, Int64Array
 from lowwater.windows import SlicedWindowFunction, WindowFunction
 
 _FEW = 64  # elements that are looked up sooner one by one
@@ -66,36 +66,30 @@ def sliced(windows: WindowFunction) -> SlicedWindowFunction | None:
 
 
 def find_slices(
-    windows: SlicedWindowFunction,
-    times: Int64Array,
-    keys: Int64Array,
-    capacity: int,
-    scratch: Scratch,
+    start: Int64Array, apart: int, keys: Int64Array, capacity: int, scratch: Scratch
 ) -> Slices | None:
     """Group elements by key and slice; ``None`` where that would save little. O(n).
 
     Args:
-        windows: The windows.
-        times: Event times, int64, shape (n,).
+        start: The first instant of each element's slice, int64, shape (n,).
+        apart: Microseconds that divide the distance between any two of these.
         keys: Key ids, int64, shape (n,).
-        capacity: One more than the largest key id.
+        capacity: More than the largest key id.
         scratch: Space.
     """
-    if len(times) < _FEW:
-        return None
-    start = windows.slice_starts(times)
-    if start is None:
+    count = len(start)
+    if count < _FEW:
         return None
     first, last = int(start.min()), int(start.max())
-    codes = ((last - first) // windows.slice_us + 1) * capacity
-    if codes > max(_MOST_CODES * len(times), 1 << 16):
+    if last - first > END_OF_TIME:  # more than int64 can tell apart
         return None
-    number = (start - first) // windows.slice_us
-    number *= capacity
-    number += keys
-    distinct, of = scratch.unique(number, codes)
-    if len(distinct) > _WORTH_IT * len(times):
+    known, number = scratch.unique(keys, capacity)
+    codes = ((last - first) // apart + 1) * len(known)
+    if codes > max(_MOST_CODES * count, 1 << 16):
         return None
-    at = np.empty(len(distinct), dtype=np.int64)
-    at[of] = np.arange(len(times), dtype=np.int64)
-    return Slices(of, at, np.bincount(of), Bundle(start[at], (), {}))
+    cells, of = scratch.unique((start - first) // apart * len(known) + number, codes)
+    if len(cells) > _WORTH_IT * count:
+        return None
+    one = np.empty(len(cells), dtype=np.int64)
+    one[of] = np.arange(count, dtype=np.int64)
+    return Slices(of, one, np.bincount(of), Bundle(start[one], (), {}))

@@ -81,7 +81,10 @@ class Sliced:
     wrong: str = ""
     columns: ClassVar[tuple[str, ...]] = ()
     merge_scope: ClassVar[Any] = "none"
-    slice_us: ClassVar[int] = MINUTE // 2
+
+    @property
+    def slice_us(self) -> int:
+        return 0 if self.wrong == "zero" else MINUTE // 2
 
     def assign(self, times: Int64Array, columns: Any) -> Assignment:
         return lw.SlidingWindows("1m", "30s").assign(times, columns)
@@ -105,6 +108,7 @@ def test_right_window_functions() -> None:
     check_window_function(Minutes())
     check_window_function(Sliced())
     check_window_function(Sliced("none"))
+    check_window_function(lw.SlidingWindows("1m", "10s"), times=[])
     check_window_function(Joined())
     for windows in (
         lw.FixedWindows("10s", "3s"), lw.SlidingWindows("10s", "4s"), lw.GlobalWindow(),
@@ -140,6 +144,7 @@ def test_wrong_assignment(wrong: str, said: str) -> None:
         ("floats", "slice_starts must be int64"),
         ("few", "one entry per element"),
         ("apart", "multiples of slice_us apart"),
+        ("zero", "slice_us must be above zero, not 0"),
     ],
 )
 def test_wrong_slices(wrong: str, said: str) -> None:

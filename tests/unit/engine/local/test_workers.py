@@ -181,7 +181,7 @@ def test_a_worker_that_exits_ends_the_run_in_words() -> None:
         stage.collect(workers=2)
 
 
-@pytest.mark.parametrize("code", ["enough", 3, None])
+@pytest.mark.parametrize("code", ["enough", "", 3, 0, 2**70, None])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_hook_that_ends_the_program_ends_it(code: str | int | None, workers: int) -> None:
     stage = records().process(Fails(lambda *_: sys.exit(code)))
@@ -191,12 +191,36 @@ def test_a_hook_that_ends_the_program_ends_it(code: str | int | None, workers: i
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_end_of_the_program_hides_no_error_of_an_earlier_record(workers: int) -> None:
+    def made(record: dict[str, Any]) -> dict[str, Any]:
+        if record["n"] == 5:
+            raise ValueError("not 5")
+        return sys.exit(0) if record["n"] == 501 else record
+
+    rows = [{"t": n * SECOND, "k": "k", "n": n} for n in range(1_000)]
+    source = lw.from_iterable(rows, time="t", clock=lw.ManualClock(0)).map(made)
+    windowed = source.key_by("k").window(lw.FixedWindows("1m"))
+    with pytest.raises(DataError, match="not 5"):
+        windowed.aggregate(lw.count()).collect(workers=workers)
+
+
+def test_the_first_hook_in_order_of_arrival_ends_the_program() -> None:
+    stage = records().process(Fails(lambda record, ctx: sys.exit(record["n"]), (350, 351, 352)))
+    for workers in (1, 2, 7):
+        with pytest.raises(SystemExit) as ended:
+            stage.collect(workers=workers)
+        assert ended.value.code == 350
+
+
 def test_an_error_whose_text_is_no_valid_unicode_is_still_reported() -> None:
     def failing(*_: Any) -> None:
         raise ValueError("\ud800 is half a pair")
 
     with pytest.raises(LowwaterError, match="is half a pair"):
         records().process(Fails(failing)).collect(workers=2)
+    with pytest.raises(SystemExit, match=r"\\ud800"):
+        records().process(Fails(lambda *_: sys.exit("\ud800"))).collect(workers=2)
 
 
 def test_what_a_hook_changes_outside_of_its_cells_stays_in_its_process() -> None:
