@@ -74,9 +74,15 @@ class Column:
 
     @classmethod
     def concat(cls, columns: Sequence[Column]) -> Column:
-        """Concatenate one or more columns."""
+        """Concatenate one or more columns; values stay what they are where types differ.
+
+        Numbers of several types become int64 or float64. Of other types, and of numbers beside
+        them, come Python values. What is null alone takes the type of the others.
+        """
         if len(columns) == 1:
             return columns[0]
+        if len({column.type for column in columns}) > 1:
+            columns = _of_one_type(columns)
         arrays = [column.arrow for column in columns if column._data is None]
         if len(arrays) == len(columns) and len({array.type for array in arrays if array}) == 1:
             return cls(arrow=pa.concat_arrays(arrays))
@@ -203,6 +209,29 @@ class Column:
             self._data = filled.to_numpy(zero_copy_only=False)
         else:
             self._data = object_array(python_values(array))
+
+
+def _of_one_type(columns: Sequence[Column]) -> list[Column]:
+    """Return columns whose data are of one sort, and whose type is the same, or not known."""
+    filled = [column for column in columns if not column.is_null()]
+    kinds = {column.type for column in filled}
+    if len(kinds) == 1:
+        (kind,) = kinds
+        return [
+            Column(arrow=pa.nulls(len(column), kind)) if kind and column.is_null() else column
+            for column in columns
+        ]
+    if all(_is_number(column) for column in filled):
+        return [Column(column.data, column.valid) for column in columns]
+    return [Column.of_objects(column.to_list(exact=True)) for column in columns]
+
+
+def _is_number(column: Column) -> bool:
+    """Return whether values are numbers, and not times, which are stored as such."""
+    kind = column.type
+    if kind is None:
+        return column.data.dtype in (np.int64, np.float64)
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def _from_uint64(array: pa.Array) -> NDArray[Any]:

@@ -370,8 +370,9 @@ def _column(
 ) -> Column:
     if dtype.kind != "O":
         fitted = [_fitted(piece, dtype, kind) for piece in pieces]
-        every = Column.concat(fitted) if fitted else Column(NONE.astype(dtype))
-        return Column(every.data, every.valid, kind).take(order)
+        alike = [Column(piece.data, piece.valid, kind) for piece in fitted]
+        every = Column.concat(alike) if alike else Column(NONE.astype(dtype), None, kind)
+        return every.take(order)
     plain = [value for piece in pieces for value in piece.to_list(exact=True)]
     values = object_array(plain)[order].tolist()
     return Column.of_objects(values) if kind is None else Column.from_arrow(pa.array(values, kind))
