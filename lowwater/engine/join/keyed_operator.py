@@ -186,7 +186,7 @@ class KeyedOperator(ABC):
 
     @abstractmethod
     def readmitted(self, side: int, rows: Int64Array) -> None:
-        """Queue rows that were restored or loaded, by arrival, for all that they wait for."""
+        """Queue rows that were restored or loaded, in no order, for all that they wait for."""
 
     def load(self, store: StateStore, bundle: Bundle) -> None:
         """Load from the store what a bundle may touch; before the bundle's own step."""

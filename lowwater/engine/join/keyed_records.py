@@ -219,7 +219,11 @@ class KeyedRecords:
             self._release(rows)
 
     def readmit(self, rows: Int64Array) -> None:
-        """Have rows found again that were evicted and have been filled since, by arrival."""
+        """Have rows found again that were evicted and have been filled since.
+
+        Args:
+            rows: The rows; those of a key and time by arrival.
+        """
         self._find_again(rows)
         self.touch(rows)
 

@@ -62,7 +62,7 @@ class Spilling(Protocol):
         """Return what all rows of some keys wait for: (watermark, the right side's, hold)."""
 
     def readmitted(self, side: int, rows: Int64Array) -> None:
-        """Queue rows that were loaded, by arrival, for all that they wait for."""
+        """Queue rows that were loaded, in no order, for all that they wait for."""
 
     def encode_keys(self, columns: tuple[Column, ...]) -> tuple[KeyDictionary, Int64Array]:
         """Return the dictionary of keys, and the id of each."""
@@ -361,9 +361,10 @@ class SpilledKeys:
             self.rows[number] -= len(every)
             if self._count < 0 or self.rows[number] < 0:
                 raise damaged(_WHAT, "there are more than had left memory")
-            rows = every[np.argsort(sides[number].table["born"][every], kind="stable")]
-            sides[number].readmit(rows)
-            self._operator.readmitted(number, rows)
+            # In the order in which they were packed, so those of a key by time and arrival. Between
+            # keys no order is needed: what is due is sorted when it is taken.
+            sides[number].readmit(every)
+            self._operator.readmitted(number, every)
 
     def _read_keys(self, values: Sequence[bytes], hashes: Hashes) -> tuple[Int64Array, Int64Array]:
         """Return the ids of the keys of parts, and the place of the first of each part."""

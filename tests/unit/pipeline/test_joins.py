@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -125,6 +125,27 @@ def test_a_record_without_an_id_is_not_joined() -> None:
     found = once.join(clicks(), on="id", within="1h", how="left").collect(on_error="dead_letter")
     assert [one.key for one in found.elements()] == ["s2"]
     assert [error.reason for error in found.errors] == ["null_id"]
+
+
+@pytest.mark.parametrize("unmatched", ["final", "on_time"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_records_without_a_partner_come_by_when_they_are_due(
+    unmatched: Literal["final", "on_time"], at_once: bool
+) -> None:
+    """Of both sides together: as if the watermark had passed one after the other (S-T4, J-4)."""
+    sides = [
+        lw.from_iterable(
+            [{"at": f"2024-05-01T12:{minute:02}:00Z", "id": minute} for minute in minutes],
+            time="at",
+            watermark=lw.BoundedDisorder("1h" if at_once else "0s"),
+        )
+        for minutes in ((0, 20, 40), (10, 15, 30, 50))
+    ]
+    joined = sides[0].join(
+        sides[1], on="id", within=lw.between("-1m", "15m"), how="outer", unmatched=unmatched
+    )
+    # A left record is due 15 minutes after its time, a right one 1 minute.
+    assert [one.key for one in joined.run(bundle_size=1)] == [10, 0, 15, 30, 20, 50, 40]
 
 
 def test_what_is_too_late() -> None:
