@@ -6,6 +6,7 @@ they emit.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,22 @@ def test_a_side_may_be_a_union_of_streams_with_other_units() -> None:
     times = joined.to_arrow()["t"].cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
     assert sorted(times) == [5_000, 7_000]
     assert sorted(joined.to_arrow()["i"].to_pylist()) == [1, 2**40]
+
+
+def test_times_keep_their_type_where_a_pane_had_none_before(tmp_path: Path) -> None:
+    """A pane without records of a side is retracted in the step that emits some of that side."""
+    joined = stream(n=[1]).join(
+        stream(t=pa.array([5, 6, 7], UTC)),
+        on="k",
+        within=lw.FixedWindows("1h"),
+        how="right",
+        trigger=lw.AfterWatermark(early=lw.Always()),
+        accumulation="retracting",
+    )
+    joined.write_jsonl(tmp_path / "out.jsonl").run(bundle_size=1)
+    lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line)["t"] for line in lines]
+    assert {*found} == {f"1970-01-01T00:00:00.00000{n}Z" for n in (5, 6, 7)}
 
 
 def test_times_after_text_are_an_error() -> None:

@@ -85,3 +85,17 @@ def test_columns_of_files_that_differ(tmp_path: Path) -> None:
         lines = [line for path in files for line in path.read_text().splitlines()]
         found.append([(line["price"], line["since"]) for line in map(json.loads, lines)])
     assert found[0] == found[1] == [(None, None), (5, None), (2.5, "2024-05-01T12:00:00Z")]
+
+
+@pytest.mark.parametrize("bundle_size", [1, 100])
+def test_a_union_of_streams_of_several_types_comes_out_as_it_came(bundle_size: int) -> None:
+    def stream(time: Any, number: Any) -> lw.Stream:
+        columns = {"at": pa.array([0], pa.timestamp("us", "UTC")), "t": time, "n": number}
+        return lw.from_arrow(pa.table(columns), time="at")
+
+    one = stream(pa.array([5], pa.timestamp("s", "UTC")), pa.array([1], pa.int32()))
+    other = stream(pa.array([7], pa.timestamp("us", "UTC")), pa.array([2**40], pa.int64()))
+    for united in (one | other, other | one):
+        found = united.to_arrow(bundle_size=bundle_size)
+        assert sorted(found["t"].cast(pa.int64()).to_pylist()) == [7, 5_000_000]
+        assert sorted(found["n"].to_pylist()) == [1, 2**40]
