@@ -277,13 +277,20 @@ def _to_table(columns: Mapping[str, Column]) -> pa.Table:
     arrays: list[pa.Array] = []
     fields: list[pa.Field] = []
     for name, column in columns.items():
-        if column.arrow is None and column.data.dtype == object:
+        if column.arrow is None and column.data.dtype == object and not _is_text(column.type):
             arrays.append(pa.array(_coded(name, column), pa.binary()))
             fields.append(pa.field(name, pa.binary(), metadata=_CODED))
         else:
             arrays.append(column.to_arrow())
             fields.append(pa.field(name, arrays[-1].type))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _is_text(kind: pa.DataType | None) -> bool:
+    """Return whether values are known to be text or bytes, which Arrow gives back as they are."""
+    types = pa.types
+    is_any_of = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return kind is not None and any(is_of(kind) for is_of in is_any_of)
 
 
 def _coded(name: str, column: Column) -> list[bytes]:

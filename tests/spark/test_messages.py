@@ -12,6 +12,7 @@ import pytest
 
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, StateError
@@ -84,6 +85,20 @@ def test_python_values_arrive_as_they_were() -> None:
     values = [(1, "a"), frozenset({2}), None, {"x": [1.5]}]
     found = arrived(elements(x=Column.of_objects(values)))
     assert found.bundle.values["x"].to_list() == values
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_keys_of_panes_are_sent_as_the_text_or_bytes_that_they_are(kind: pa.DataType) -> None:
+    """They are objects, with nulls, whose type is known: none of them needs to be encoded."""
+    values = pa.array(["a", None, "", "é"]).cast(kind).to_pylist()
+    keys = KeyDictionary(1)
+    keys.encode((Column.from_arrow(pa.array(values, kind)),))
+    (held,) = keys.decode(np.array([3, 0, 1, 2, 0]))
+    sent = elements(x=held)
+    assert sent.to_table().schema.field("key:0").type == kind
+    found = arrived(sent, elements(x=Column.of_objects([7])))
+    assert found.bundle.keys[0].to_list() == [values[at] for at in (3, 0, 1, 2, 0)] + [7]
+    assert arrived(sent).bundle.keys[0].type == kind
 
 
 @pytest.mark.parametrize(
