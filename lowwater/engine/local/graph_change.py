@@ -228,10 +228,9 @@ class _Comparison:
 
     def _stage_of(self, output: StoredOutput) -> str:
         """Return the name of the stage that an output of the last run left."""
-        for name in self._was["stages"]:
-            if output.name == name or output.name.startswith(f"{name}["):
-                return str(name)
-        return output.name
+        whole = output.name
+        names = [n for n in self._was["stages"] if whole == n or whole.startswith(f"{n}[")]
+        return max(names, key=len, default=whole)  # "a[b]" may be a stage beside "a"
 
     def _parts(self) -> Iterator[str]:
         """Yield how sources and stages that are there before and after differ."""

@@ -155,6 +155,16 @@ def test_an_output_of_a_stage_that_stays(tmp_path: Path, wholes: Any) -> None:
     assert rows(tmp_path, "behind") == wholes(sums(a.to_stream(), "behind", "total"))
 
 
+def test_an_output_of_a_stage_whose_name_looks_like_an_output_of_another(tmp_path: Path) -> None:
+    source = read(tmp_path)
+    a, other = sums(source, "A"), sums(source, "A[b]")
+    behind = out(sums(other.to_stream(), "behind", "total"), tmp_path, "behind")
+    ends = [out(a, tmp_path, "a"), out(other, tmp_path, "b"), behind]
+    stopped(ends, tmp_path, 6)
+    with pytest.raises(StateError, match=r"the output of 'A\[b\]' to .*b' is gone"):
+        run([behind], tmp_path, remove="A", drop_undelivered=True)
+
+
 def test_what_may_not_have_been_delivered_is_dropped_on_request(tmp_path: Path) -> None:
     source = read(tmp_path)
     a, b = (out(sums(source, name), tmp_path, name) for name in "AB")
