@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import signal
 from pathlib import Path
 
@@ -80,6 +81,22 @@ def test_an_executor_is_killed(adapter: str, tmp_path: Path, wanted: dict[str, l
     assert query.saves() > 15
     drained = adapter != OWN
     assert output(tmp_path) == expected_of(GRAPHS["retractions"](), tmp_path, drained=drained)
+
+
+def test_a_first_micro_batch_that_was_killed_while_it_was_planned(tmp_path: Path) -> None:
+    """Spark refuses the checkpoint; without it the query starts again, and loses nothing."""
+    graph = GRAPHS["retractions"]()
+    for name in ("whole", "killed"):
+        write_files(graph, tmp_path / name / "in")
+    whole, killed = (
+        Query(tmp_path / name, "retractions", ADAPTERS[1], "inline") for name in ("whole", "killed")
+    )
+    assert whole.run() == 0
+    left = Path("checkpoint", "state")
+    shutil.copytree(whole.folder / left, killed.folder / left)
+    assert killed.run() == 0
+    assert (killed.folder / "refused").exists()
+    assert output(killed.folder) == expected_of(graph, killed.folder, drained=True)
 
 
 @pytest.mark.parametrize("state", STATES)
