@@ -29,6 +29,7 @@ from benchmarks.spark_state import Touching
 
 DATA = Path(__file__).parent / ".data"
 _STATES: list[dict[str, Any]] = [{"state": "inline"}, {"state": "rocksdb"}, {"state": "auto"}]
+_CORES = [case.pipeline for case in spark_cores.CASES]
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -87,7 +88,8 @@ def _memory(args: argparse.Namespace) -> None:
 def _cores(args: argparse.Namespace) -> None:
     cores = Cores(_plan(args))
     cores.heading()
-    for case, rows in itertools.product(spark_cores.CASES, args.rows or [250_000, 1_000_000]):
+    cases = [case for case in spark_cores.CASES if case.pipeline in (args.pipelines or _CORES)]
+    for case, rows in itertools.product(cases, args.rows or [250_000, 1_000_000]):
         cores.report(case, rows)
 
 
@@ -169,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--windows", nargs="+", choices=["fixed", "sessions", "inner join", "left join"]
     )
+    parser.add_argument("--pipelines", nargs="+", choices=_CORES, help="for cores")
     numbers("--rows", help="of a batch, for speed and cores")
     numbers("--keys", help="for speed")
     numbers("--open", help="windows, for growth, touch, workers, memory")
