@@ -6,7 +6,7 @@ a commit for each bundle, and of the process with worker processes.
 
 from __future__ import annotations
 
-import os
+import resource
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -161,7 +161,9 @@ def measure(bundles: int, rounds: int, folder: Path) -> list[Latency]:
 
 def _cpu_seconds() -> float:
     """Return the CPU seconds of this process, and of those it started that have ended."""
-    return sum(os.times()[:4])
+    # Not os.times(), which counts in hundredths of a second: a short run could take none.
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def show(bundles: int, rounds: int, folder: Path) -> None:
