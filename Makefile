@@ -60,6 +60,7 @@ nightly: $(DEV) ## run the property tests with many examples, random graphs on S
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) --dist loadscope \
 	  tests/property tests/unit tests/spark/cluster_campaign.py \
 	  tests/spark/graph_campaign.py tests/spark/benchmark_campaign.py tests/spark/inputs_campaign.py \
+	  tests/spark/own_process_campaign.py tests/docs/test_site.py \
 	  tests/spark/test_capabilities.py $(ARGS)
 
 crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 112 times, and compare the output

@@ -46,7 +46,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 # How many examples a property gets in each tier; `tests.examples` scales them for some tests.
-_EXAMPLES = {"quick": 5, "ci": 15, "nightly": 1_000, "fuzz": 2_000}
+_EXAMPLES = {"quick": 5, "ci": 10, "nightly": 1_000, "fuzz": 2_000}
 for _name, _count in _EXAMPLES.items():
     _campaign = _name in {"nightly", "fuzz"}
     settings.register_profile(
@@ -70,7 +70,6 @@ TOGETHER = {
 # no session of Spark's while the tests that do are what takes longest.
 APART = (
     "tests/docs/test_notebooks.py",
-    "tests/spark/test_examples.py::test_the_demo",
     "tests/spark/test_scenarios_directly.py",
 )
 

@@ -10,7 +10,7 @@ import pytest
 from docs.tools import capabilities
 from tests.examples import is_campaign
 
-SHARE = 1 if is_campaign() else 8
+SHARE = 1 if is_campaign() else 16
 """One of so many probes of what Spark supports is tried here; what it refuses always is."""
 
 

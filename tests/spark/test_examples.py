@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 
 from examples import spark_graph, spark_standalone
-from lowwater.cli import demo_spark
+from lowwater.cli import demo, demo_spark
+from lowwater.spark import session
 from lowwater.spark.rows import counted_bytes
+from notebooks import execute
 from tests.paths import ROOT
 from tests.unit.io.postgresql import running_server
 
@@ -73,35 +75,35 @@ def test_it_works_over_spark_connect(connect: str, tmp_path: Path) -> None:
     assert done.stdout.split() == ["static", "5", "inline", "4", "rocksdb", "4", "refused"]
 
 
-_DEMO = """
-import sys
-from lowwater.cli import demo, demo_spark
-
-flights = demo.load_flights().slice(0, 12_000)
-demo_spark.load_flights = lambda: flights
-with open(sys.argv[1], "w") as out:
-    raise SystemExit(not demo_spark.demo_spark(out))
-"""
+@pytest.mark.slow
+@pytest.mark.usefixtures("chains")
+def test_the_demo_is_equal_to_the_embedded_engine(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``own_process_campaign.py`` asks what else is on the screen."""
+    flights = demo.load_flights().slice(0, 6_000)
+    monkeypatch.setattr(demo_spark, "load_flights", lambda: flights)
+    out = io.StringIO()
+    assert demo_spark.demo_spark(out, spark)
+    assert out.getvalue().count("equal in every value") == 3
+    assert "at the end" in out.getvalue()
+    assert "retract  EARLY" in out.getvalue()
 
 
 @pytest.mark.slow
-@pytest.mark.spark
-def test_the_demo_shows_nothing_but_its_own_lines(tmp_path: Path) -> None:
-    """It writes to a file here, so what else would be on the screen is all there is."""
-    done = subprocess.run(
-        [sys.executable, "-c", _DEMO, str(tmp_path / "out")],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    text = (tmp_path / "out").read_text()
-    assert text.count("equal in every value") == 3
-    assert "at the end" in text
-    assert "retract  EARLY" in text
+def test_the_notebook_holds(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it asserts; ``own_process_campaign.py`` compares its output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "local_session", lambda *_: nullcontext(spark))
+    names: dict[str, Any] = {"__name__": "notebook"}
+    cells = execute.read(ROOT / "notebooks" / "6-on-spark.ipynb").cells
+    for number, cell in enumerate(cells):
+        if cell.cell_type == "code":
+            source = cell.source
+            for name in ("panes", "checkpoint"):  # the JVM is in the folder where it was started
+                source = source.replace(f'"{name}"', repr(str(tmp_path / name)))
+            exec(compile(source, f"cell {number}", "exec"), names)
+    assert len(names["embedded"]) > 100
 
 
 def test_a_micro_batch_is_a_line() -> None:

@@ -1,4 +1,4 @@
-"""The scenarios on each of Spark's operators: conformance, goldens and a random sample."""
+"""The scenarios on Spark's operators: conformance, goldens and a random sample."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 import lowwater as lw
 from tests.conformance import test_goldens, test_scenarios
+from tests.examples import is_campaign
 from tests.property import strategies as own
 from tests.spark.cases import Case
 from tests.spark.cases_in_one_query import run_many
@@ -43,10 +44,8 @@ CASES = [
 ]  # fmt: skip
 
 
-ADAPTERS: list[Any] = [
-    "applyInPandasWithState",
-    pytest.param("transformWithStateInPandas", marks=pytest.mark.slow),
-]
+# The level function is the same on each; graphs and kills of ``make test`` have the others, too.
+ADAPTERS = ["applyInPandasWithState", "transformWithStateInPandas"][: 2 if is_campaign() else 1]
 
 
 @pytest.fixture(scope="module", params=ADAPTERS)
