@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.engine.local import outbox
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.engine.records.pane_table import JSON, MSGPACK, encoding_of, tag, to_values
@@ -69,6 +70,15 @@ def test_bytes_depend_on_content_alone() -> None:
     parts = [FULL.panes.slice(at, 3) for at in range(0, FULL.panes.num_rows, 3)]
     same = Delivery(7, 0, 3, pa.concat_tables(parts), FULL.late, FULL.errors)
     assert encode_delivery(same) == BYTES
+
+
+def test_bytes_are_the_same_however_columns_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Delivery(7, 0, 3, pa.concat_tables([FULL.panes] * 500), FULL.late, FULL.errors)
+    at_once = encode_delivery(large)
+    for bytes_ in (0, 1 << 40):
+        monkeypatch.setattr(outbox, "_MUCH", bytes_)
+        assert encode_delivery(large) == at_once
+        assert encode_delivery(FULL) == BYTES
 
 
 def test_layout() -> None:
