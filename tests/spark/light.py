@@ -6,8 +6,10 @@ WORKER_DAEMON = "lowwater.spark.worker_daemon"  # named, as importing it imports
 
 # The JVM never lives for long; and Hadoop starts programs (chmod, readlink) for many files. With
 # C1 alone the JVM has room for 48 MB of code: Spark's is more, and was compiled again and again.
+# Compiling after a third of the usual calls saves a twentieth of the CPU; after a tenth, nothing.
 FAST = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.3"
+    " -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
     " -Djdk.lang.Process.launchMechanism=VFORK"
 )
 
