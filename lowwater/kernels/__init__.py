@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
-from lowwater.kernels.plain import Claims
+from lowwater.kernels.plain import Claims, Gathered, Joined
 from lowwater.time import Int64Array
 
 WORTH_LOADING = 500_000
@@ -117,6 +117,69 @@ class Kernels(Protocol):
             column: What rows are sorted by, indexed by row.
             bound: The bound of each segment.
             or_equal: Whether rows at the bound count.
+        """
+
+    def gather(
+        self,
+        keys: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+        touching: bool,
+        pool: Int64Array,
+        at: Int64Array,
+        count: Int64Array,
+        key_of: Int64Array,
+        starts: Int64Array,
+        ends: Int64Array,
+    ) -> Gathered:
+        """Merge new intervals with each other, and with the open ones of their keys.
+
+        Groups are numbered in order of key, then start. An open interval that only touches is there
+        in any case, in a group of its own perhaps. O(n log n), and O(log open ones) for each.
+
+        Args:
+            keys: Key of each new interval, int64, shape (n,), n > 0, in any order.
+            start: First instant of each, int64.
+            end: First instant after each, int64, after its start.
+            touching: Also merge two intervals if one ends exactly where the next starts.
+            pool: Rows of open intervals, key by key; those of a key are disjoint, sorted by start.
+            at: Where each key's rows begin, indexed by key.
+            count: How many each key has.
+            key_of: Key of each open interval, indexed by row.
+            starts: First instant of each.
+            ends: First instant after each.
+        """
+
+    def join(
+        self,
+        rows: Int64Array,
+        group: Int64Array,
+        starts: Int64Array,
+        ends: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+    ) -> Joined:
+        """Return into which rows open intervals merge. O(n).
+
+        Args:
+            rows: Their rows, int64, shape (n,), n > 0, sorted by group, start and end.
+            group: The group of each.
+            starts: First instant of each, indexed by row.
+            ends: First instant after each, indexed by row.
+            start: First instant of each group.
+            end: First instant after each group.
+        """
+
+    def tally(
+        self, stamp: Int64Array, rows: Int64Array, sizes: Int64Array | None, others: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return the distinct rows of two lists, in order of first place, and their counts. O(n).
+
+        Args:
+            stamp: Scratch space indexed by row, which may hold anything.
+            rows: Rows that count, int64, shape (n,).
+            sizes: How much each counts, int64, shape (n,); ``None`` for one each.
+            others: Rows that count nothing, int64, shape (m,).
         """
 
     def expand_ranges(self, start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -422,13 +422,9 @@ class WindowOperator:
             arrival: Position of each element in the whole input.
         """
         state, table, machine = self._state, self._state.table, self._machine
-        every = np.concatenate((rows, changed)) if changed.size else rows
-        touched, place = state.scratch.unique(every, table.capacity)
-        if slices is None or element is None:
-            counts = np.bincount(place[: len(rows)], minlength=len(touched))
-        else:
-            counts = np.zeros(len(touched), dtype=np.int64)
-            kernels().add_at(counts, place, slices.size[element])
+        sizes = None if slices is None or element is None else slices.size[element]
+        touched, counts = state.scratch.tally(rows, table.capacity, sizes=sizes, others=changed)
+        if slices is not None and element is not None:
             element, pair = slices.of_each(element)
             rows = rows[pair]
         state.touch(touched)
