@@ -182,6 +182,21 @@ class Kernels(Protocol):
             others: Rows that count nothing, int64, shape (m,).
         """
 
+    def bring_forward(
+        self, column: Int64Array, rows: Int64Array, times: Int64Array, ends: bool
+    ) -> tuple[Int64Array, Int64Array]:
+        """Write into a column the instants that are before the ones there. O(n).
+
+        Args:
+            column: Instants, indexed by row; the end of time where there is none.
+            rows: Distinct rows, int64, shape (n,).
+            times: An instant for each.
+            ends: Whether the end of time is written, too, where there is none.
+
+        Returns:
+            The rows that were written, and their instants.
+        """
+
     def expand_ranges(self, start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return all integers of the ranges ``[start, start + count)``, and each one's range."""
 

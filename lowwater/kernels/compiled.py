@@ -21,7 +21,7 @@ from lowwater.kernels.compiled_merging import merge_overlapping as merge_overlap
 from lowwater.kernels.compiling import IN, OUT, array, compiled, several, whole
 from lowwater.kernels.compiling import IS_CACHED as IS_CACHED
 from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Claims
-from lowwater.time import Int64Array
+from lowwater.time import END_OF_TIME, Int64Array
 
 NAME = "numba"
 
@@ -313,6 +313,21 @@ def _tally(
     return count
 
 
+@compiled(types.int64(OUT, IN, IN, types.boolean, OUT, OUT))
+def _bring_forward(
+    column: Int64Array, rows: Int64Array, times: Int64Array, ends: bool,
+    written: Int64Array, at: Int64Array,
+) -> int:  # fmt: skip
+    count = 0
+    for i in range(len(rows)):
+        row, time = rows[i], times[i]
+        if time < column[row] or (ends and time == END_OF_TIME == column[row]):
+            column[row] = time
+            written[count], at[count] = row, time
+            count += 1
+    return count
+
+
 @compiled(types.void(IN, IN, OUT, OUT))
 def _expand_ranges(
     start: Int64Array, count: Int64Array, places: Int64Array, which: Int64Array
@@ -407,6 +422,14 @@ def tally(
         stamp, rows, rows if sizes is None else whole(sizes), is_sized, others, distinct, counts
     )
     return distinct[:count], counts[:count]
+
+
+def bring_forward(
+    column: Int64Array, rows: Int64Array, times: Int64Array, ends: bool
+) -> tuple[Int64Array, Int64Array]:
+    written, at = np.empty((2, len(rows)), dtype=np.int64)
+    count = _bring_forward(column, whole(rows), whole(times), ends, written, at)
+    return written[:count], at[:count]
 
 
 def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.time import Int64Array
+from lowwater.time import END_OF_TIME, Int64Array
 
 NAME = "numpy"
 
@@ -395,6 +395,19 @@ def join(
         into, changed, members, run_starts(group).nonzero()[0], ~goes_on[changed],
         members[leaving], target[leaving],
     )  # fmt: skip
+
+
+def bring_forward(
+    column: Int64Array, rows: Int64Array, times: Int64Array, ends: bool
+) -> tuple[Int64Array, Int64Array]:
+    before = column[rows]
+    sooner = times < before
+    if ends:
+        sooner |= (times == END_OF_TIME) & (before == END_OF_TIME)
+    if not sooner.all():
+        rows, times = rows[sooner], times[sooner]
+    column[rows] = times
+    return rows, times
 
 
 def run_starts(*columns: Int64Array) -> NDArray[np.bool_]:

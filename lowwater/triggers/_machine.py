@@ -189,6 +189,14 @@ class Merge:
     clock: int
     watermark: int
 
+    def reduce(self, by: np.ufunc, column: NDArray[Any]) -> NDArray[Any]:
+        """Return what the values of each group's members come to."""
+        values = column[self.members]
+        if len(self.first) == len(values):  # windows that only changed their bounds
+            return values
+        reduced: NDArray[Any] = by.reduceat(values, self.first)
+        return reduced
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -501,10 +509,10 @@ class Machine:
         match node.trigger:
             case AfterCount():
                 column = columns[node.column]
-                column[merge.into] = np.add.reduceat(column[merge.members], merge.first)
+                column[merge.into] = merge.reduce(np.add, column)
             case AfterProcessingTime():
                 column = columns[node.column]
-                column[merge.into] = np.minimum.reduceat(column[merge.members], merge.first)
+                column[merge.into] = merge.reduce(np.minimum, column)
             case CustomTrigger() as trigger:
                 _custom.merge(
                     trigger, node.column, columns, merge.members, merge.first, merge.into,
@@ -512,7 +520,7 @@ class Machine:
                 )  # fmt: skip
             case AfterWatermark():
                 column = columns[node.column]
-                late = np.logical_and.reduceat(column[merge.members], merge.first) & merge.complete
+                late = merge.reduce(np.logical_and, column) & merge.complete
                 for part in node.parts:
                     self._merge(part, columns, merge)
                 column[merge.into] = late
@@ -530,7 +538,7 @@ class Machine:
 
     def _merge_each(self, node: Node, columns: Columns, merge: Merge) -> None:
         column = columns[node.column]
-        position = np.minimum.reduceat(column[merge.members], merge.first)
+        position = merge.reduce(np.minimum, column)
         for at, part in enumerate(node.parts):
             if part.waits_for_completion:
                 position = np.where((position > at) & ~merge.complete, at, position)

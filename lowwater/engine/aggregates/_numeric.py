@@ -82,7 +82,8 @@ class Sum:
         """
         if not values.size:
             return
-        largest = max(int(values.max()), -int(values.min()))
+        one = len(values) == 1
+        largest = abs(values.item()) if one else max(int(values.max()), -int(values.min()))
         self.notes["bound"] = min(self.notes["bound"] + largest * len(values), _INT64_LIMIT)
         if self.notes["bound"] < _INT64_LIMIT:
             return

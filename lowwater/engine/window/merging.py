@@ -40,6 +40,13 @@ class Placed:
     changed: Int64Array
     merges: MergedWindows | None = None
 
+    @property
+    def opened(self) -> Int64Array:
+        """The rows of both kinds, which wait for something else than before."""
+        if not self.changed.size:
+            return self.new
+        return np.concatenate((self.new, self.changed)) if self.new.size else self.changed
+
 
 def place_plain(state: WindowState, keys: Int64Array, start: Int64Array, end: Int64Array) -> Placed:
     """Find or open the windows of elements that never merge. O(n) expected."""

@@ -374,8 +374,7 @@ class WindowOperator:
                 state, keys, start, end, self.clock, self.watermark,
                 reports=self._reports_merges, element=element,
             )  # fmt: skip
-        opened = np.concatenate((placed.new, placed.changed))
-        self._schedule.at_watermark(opened, self.watermark)
+        self._schedule.at_watermark(placed.opened, self.watermark)
         rows = placed.rows
         if placed.closed is not None:
             late.add(placed.closed, CLOSED, element, start, end)
@@ -492,6 +491,7 @@ class WindowOperator:
         complete = end <= to
         expired = self._placement.expiry(end) <= to
         moments = Moments(complete, False, self.clock, to)
+        self._state.touch(rows)
         panes, staying = self._settle(
             rows, moments, expired=expired, completing=completing, due=due
         )
@@ -521,6 +521,7 @@ class WindowOperator:
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self.watermark
             moments = Moments(complete, False, at, self.watermark)
+            self._state.touch(rows)
             panes, _ = self._settle(rows, moments, due=at, orders=orders)
             if panes is not None:
                 batches.append(panes)
@@ -543,7 +544,7 @@ class WindowOperator:
         """Evaluate triggers, fire what is ready, release the expired: the one way to a pane.
 
         Args:
-            rows: Distinct rows.
+            rows: Distinct rows, which are touched already.
             moments: What triggers are evaluated by.
             expired: Which of them have expired, if any may have.
             completing: Which of them this step completes.
@@ -555,9 +556,10 @@ class WindowOperator:
             The panes, and the rows that are still there.
         """
         state, table = self._state, self._state.table
-        state.touch(rows)
         was_finished = table["finished"][rows]
         ready = self._machine.ready(table, rows, moments) & ~was_finished
+        if expired is None and not ready.any():
+            return None, rows
         finished = np.zeros(len(rows), dtype=np.bool_)
         finished[ready] = self._machine.fire(table, rows[ready], moments.at(ready))
         has_new = table["new"][rows] > 0

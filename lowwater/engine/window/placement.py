@@ -13,7 +13,13 @@ from lowwater.engine.window.slices import Slices, find_slices, sliced
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.arrays import Scratch
-from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
+from lowwater.time import (
+    START_OF_TIME,
+    Int64Array,
+    earliest,
+    saturating_add,
+    saturating_add_array,
+)
 
 Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
 """(element, start, end) of (element, window) pairs; ``None`` for one window each, in order."""
@@ -180,7 +186,7 @@ class Placement:
         if watermark == START_OF_TIME or not len(end):
             return element, start, end
         # Expiry rises with the end: where the earliest window has not expired, none has.
-        first = int(end.min())
+        first = earliest(end)
         if self.expires(first) > watermark and first > self.gone_until:
             return element, start, end
         expired = (self.expiry(end) <= watermark) | (end <= self.gone_until)

@@ -8,6 +8,7 @@ import numpy as np
 
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.window.window_state import WindowState
+from lowwater.kernels import kernels
 from lowwater.state.deadlines import Deadlines
 from lowwater.time import END_OF_TIME, Instant, Int64Array
 from lowwater.watermark import Hold
@@ -46,13 +47,8 @@ class RowQueue:
     def push(self, rows: Int64Array, times: Int64Array) -> None:
         """Queue rows, unless an entry for an earlier time is valid for them already."""
         column = self._state.table[self._name]
-        sooner = times < column[rows]
-        if self._ends:
-            sooner |= (times == END_OF_TIME) & (column[rows] == END_OF_TIME)
-        if not sooner.all():
-            rows, times = rows[sooner], times[sooner]
+        rows, times = kernels().bring_forward(column, rows, times, self._ends)
         if rows.size:
-            column[rows] = times
             self._queue.push(times, rows)
 
     def pop(self, upto: int) -> Int64Array:
@@ -105,10 +101,7 @@ class WatermarkHolds:
     def note(self, rows: Int64Array) -> None:
         """Queue the holds of rows that can keep the output watermark back."""
         if rows.size:
-            at = self.times(rows)
-            held = at < END_OF_TIME
-            if held.any():
-                self._queue.push(rows[held], at[held])
+            self._queue.push(rows, self.times(rows))
 
     def lowest(self, low: int) -> int:
         """Return the earliest hold, if it is before ``low``; else ``low``."""
