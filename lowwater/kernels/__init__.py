@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
-from lowwater.kernels.plain import Claims, Gathered, Joined
+from lowwater.kernels.plain import Arrived, Claims, Gathered, Joined
 from lowwater.time import Int64Array
 
 WORTH_LOADING = 500_000
@@ -170,16 +170,28 @@ class Kernels(Protocol):
             end: First instant after each group.
         """
 
-    def tally(
-        self, stamp: Int64Array, rows: Int64Array, sizes: Int64Array | None, others: Int64Array
-    ) -> tuple[Int64Array, Int64Array]:
-        """Return the distinct rows of two lists, in order of first place, and their counts. O(n).
+    def arrive(
+        self,
+        stamp: Int64Array,
+        rows: Int64Array,
+        sizes: Int64Array | None,
+        others: Int64Array,
+        ends: Int64Array,
+        new: Int64Array,
+        on_time: NDArray[np.bool_],
+        watermark: int,
+    ) -> Arrived:
+        """Count the elements that arrive in intervals, and mark those that get one in time. O(n).
 
         Args:
             stamp: Scratch space indexed by row, which may hold anything.
-            rows: Rows that count, int64, shape (n,).
-            sizes: How much each counts, int64, shape (n,); ``None`` for one each.
-            others: Rows that count nothing, int64, shape (m,).
+            rows: Row of the interval that each element is in, int64, shape (n,).
+            sizes: How many elements each stands for, int64, shape (n,); ``None`` for one each.
+            others: Rows that are touched too, but get nothing, int64, shape (m,).
+            ends: First instant after each interval, indexed by row.
+            new: The counts, indexed by row, to be added to.
+            on_time: The marks, indexed by row: set where the interval ends after the watermark.
+            watermark: The watermark.
         """
 
     def bring_forward(

@@ -20,7 +20,7 @@ from lowwater.kernels.compiled_merging import join as join
 from lowwater.kernels.compiled_merging import merge_overlapping as merge_overlapping
 from lowwater.kernels.compiling import IN, OUT, array, compiled, several, whole
 from lowwater.kernels.compiling import IS_CACHED as IS_CACHED
-from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Claims
+from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Arrived, Claims
 from lowwater.time import END_OF_TIME, Int64Array
 
 NAME = "numba"
@@ -29,6 +29,7 @@ _Hashes: TypeAlias = NDArray[np.uint64]
 
 _SLOTS, _SLOTS_OUT = array(types.int32), array(types.int32, written=True)
 _HASHES, _HASHES_OUT = array(types.uint64), array(types.uint64, written=True)
+_BOOLS = array(types.boolean, written=True)
 _FACTORS = tuple(np.uint64(each) for each in MULTIPLIERS)
 _BLOCK = 256  # tuples that are looked up together
 
@@ -293,23 +294,32 @@ def _min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> Non
             target[rows[i]] = value
 
 
-@compiled(types.int64(OUT, IN, IN, types.boolean, IN, OUT, OUT))
-def _tally(
+@compiled(
+    types.int64(OUT, IN, IN, types.boolean, IN, IN, OUT, _BOOLS, types.int64, OUT, OUT, _BOOLS)
+)
+def _arrive(
     stamp: Int64Array, rows: Int64Array, sizes: Int64Array, is_sized: bool, others: Int64Array,
-    distinct: Int64Array, counts: Int64Array,
+    ends: Int64Array, new: Int64Array, on_time: NDArray[np.bool_], watermark: int,
+    touched: Int64Array, counts: Int64Array, complete: NDArray[np.bool_],
 ) -> int:  # fmt: skip
     count = 0
     for i in range(len(rows) + len(others)):
         row = rows[i] if i < len(rows) else others[i - len(rows)]
         place = stamp[row]
-        if place < 0 or place >= count or distinct[place] != row:  # as in _unique
+        if place < 0 or place >= count or touched[place] != row:  # as in _unique
             place = count
             stamp[row] = place
-            distinct[place] = row
+            touched[place] = row
             counts[place] = 0
             count += 1
         if i < len(rows):
             counts[place] += sizes[i] if is_sized else 1
+    for place in range(count):
+        row = touched[place]
+        complete[place] = ends[row] <= watermark
+        new[row] += counts[place]
+        if counts[place] > 0 and not complete[place]:
+            on_time[row] = True
     return count
 
 
@@ -412,16 +422,25 @@ def min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None
     return plain.min_at(target, rows, values)
 
 
-def tally(
-    stamp: Int64Array, rows: Int64Array, sizes: Int64Array | None, others: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    distinct, counts = np.empty((2, len(rows) + len(others)), dtype=np.int64)
+def arrive(
+    stamp: Int64Array,
+    rows: Int64Array,
+    sizes: Int64Array | None,
+    others: Int64Array,
+    ends: Int64Array,
+    new: Int64Array,
+    on_time: NDArray[np.bool_],
+    watermark: int,
+) -> Arrived:
+    room = len(rows) + len(others)
+    touched, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+    complete = np.empty(room, dtype=np.bool_)
     rows = whole(rows)
-    is_sized = sizes is not None
-    count = _tally(
-        stamp, rows, rows if sizes is None else whole(sizes), is_sized, others, distinct, counts
-    )
-    return distinct[:count], counts[:count]
+    count = _arrive(
+        stamp, rows, rows if sizes is None else whole(sizes), sizes is not None, whole(others),
+        ends, new, on_time, watermark, touched, counts, complete,
+    )  # fmt: skip
+    return Arrived(touched[:count], counts[:count], complete[:count])
 
 
 def bring_forward(

@@ -89,6 +89,20 @@ class Joined(NamedTuple):
     target: Int64Array
 
 
+class Arrived(NamedTuple):
+    """The intervals that elements arrived in.
+
+    Args:
+        touched: Their rows, distinct, in order of first place, int64.
+        counts: How many elements each got, int64.
+        complete: Which of them end at or before the watermark, bool.
+    """
+
+    touched: Int64Array
+    counts: Int64Array
+    complete: NDArray[np.bool_]
+
+
 Merging: TypeAlias = Callable[
     [Int64Array, Int64Array, Int64Array], tuple[Int64Array, Int64Array, Int64Array]
 ]
@@ -250,18 +264,21 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     return start[which] + inside, which
 
 
-def tally(
-    stamp: Int64Array, rows: Int64Array, sizes: Int64Array | None, others: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    every = np.concatenate((rows, others)) if len(others) else rows
-    if len(every) == 1 and sizes is None:
-        return every, np.full(1, len(rows), dtype=np.int64)
-    distinct, place = unique(stamp, every)
-    if sizes is None:
-        return distinct, np.bincount(place[: len(rows)], minlength=len(distinct))
-    counts = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(counts, place[: len(rows)], sizes)
-    return distinct, counts
+def arrive(
+    stamp: Int64Array,
+    rows: Int64Array,
+    sizes: Int64Array | None,
+    others: Int64Array,
+    ends: Int64Array,
+    new: Int64Array,
+    on_time: NDArray[np.bool_],
+    watermark: int,
+) -> Arrived:
+    touched, counts = _tally(stamp, rows, sizes, others)
+    complete = ends[touched] <= watermark
+    new[touched] += counts
+    on_time[touched] |= (counts > 0) & ~complete
+    return Arrived(touched, counts, complete)
 
 
 def sort_by_key_and_time(keys: Int64Array, times: Int64Array) -> Int64Array:
@@ -418,6 +435,21 @@ def run_starts(*columns: Int64Array) -> NDArray[np.bool_]:
         for column in columns[1:]:
             begins[1:] |= column[1:] != column[:-1]
     return begins
+
+
+def _tally(
+    stamp: Int64Array, rows: Int64Array, sizes: Int64Array | None, others: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Return the distinct rows of two lists, and how much there is of each in the first."""
+    every = np.concatenate((rows, others)) if len(others) else rows
+    if len(every) == 1 and sizes is None:
+        return every, np.full(1, len(rows), dtype=np.int64)
+    distinct, place = unique(stamp, every)
+    if sizes is None:
+        return distinct, np.bincount(place[: len(rows)], minlength=len(distinct))
+    counts = np.zeros(len(distinct), dtype=np.int64)
+    np.add.at(counts, place[: len(rows)], sizes)
+    return distinct, counts
 
 
 def _starts(slots: NDArray[np.int32], values: Sequence[Int64Array]) -> Int64Array:

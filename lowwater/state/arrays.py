@@ -112,27 +112,10 @@ class Scratch:
         """
         if len(rows) == 1:
             return rows, np.zeros(1, dtype=np.int64)
-        return kernels().unique(self._room(capacity), rows)
+        return kernels().unique(self.room(capacity), rows)
 
-    def tally(
-        self,
-        rows: Int64Array,
-        capacity: int,
-        *,
-        sizes: Int64Array | None = None,
-        others: Int64Array = NONE,
-    ) -> tuple[Int64Array, Int64Array]:
-        """Return the distinct row numbers, in order of first place, and how often each is there.
-
-        Args:
-            rows: Row numbers, int64, shape (n,), each below ``capacity``.
-            capacity: One more than the largest row number.
-            sizes: How much each counts, int64, shape (n,); ``None`` for one each.
-            others: Row numbers that are returned too, but count nothing.
-        """
-        return kernels().tally(self._room(capacity), rows, sizes, others)
-
-    def _room(self, capacity: int) -> Int64Array:
+    def room(self, capacity: int) -> Int64Array:
+        """Return space for so many rows, which may hold anything."""
         if len(self._stamp) < capacity:
             self._stamp = np.empty(capacity, dtype=np.int64)
         return self._stamp

@@ -11,7 +11,7 @@ from lowwater.kernels import kernels
 from lowwater.kernels.plain import Gathered, Merging, gather_by
 from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
 from lowwater.state.table import RowTable
-from lowwater.time import END_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, Int64Array, latest
 
 _MIN_POOL = 256
 
@@ -249,7 +249,7 @@ class Segments:
         return kernels().count_below(self._pool, at, count, column, bound, below_or_equal)
 
     def _cover(self, keys: Int64Array) -> None:
-        need = int(keys.max(initial=-1)) + 1
+        need = latest(keys) + 1 if len(keys) else 0
         if need > len(self._at):
             room = max(need, 2 * len(self._at))
             for name in ("_at", "_count", "_room"):

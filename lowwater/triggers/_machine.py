@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, assert_never, final
+from typing import Any, NamedTuple, Protocol, TypeAlias, assert_never, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,9 +145,7 @@ class TriggerColumn:
     fill: Any
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(NamedTuple):
     """What a trigger is judged by, for some rows: the same for all of them or one per row.
 
     Args:
@@ -168,9 +166,7 @@ class Moments:
         return Moments(self.complete[chosen], self.touched, clock, self.watermark)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(NamedTuple):
     """Windows that merge, as columns: ``members`` sorted by group.
 
     Args:
@@ -198,9 +194,7 @@ class Merge:
         return reduced
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class FedElements:
+class FedElements(NamedTuple):
     """New elements, as columns, and when they came.
 
     Args:
@@ -413,10 +407,11 @@ class Machine:
     ) -> Mask:
         early, late = node.parts
         in_late = columns[node.column][rows]
-        ready = moments.complete & ~in_late
+        ready = moments.complete
         if not isinstance(early.trigger, Never):
-            ready |= ~in_late & self._ready(early, columns, rows, moments)
-        if in_late.any():
+            ready = ready | self._ready(early, columns, rows, moments)
+        ready = ready & ~in_late
+        if np.count_nonzero(in_late):
             ready[in_late] = self._ready(late, columns, rows[in_late], moments.at(in_late))
         return ready
 

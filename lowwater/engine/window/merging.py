@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from lowwater.triggers._machine import Merge
 from lowwater.windows import MergingWindowFunction, Sessions
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Where elements went.
 
     Args:

@@ -422,16 +422,14 @@ class WindowOperator:
         """
         state, table, machine = self._state, self._state.table, self._machine
         sizes = None if slices is None or element is None else slices.size[element]
-        touched, counts = state.scratch.tally(rows, table.capacity, sizes=sizes, others=changed)
+        touched, counts, complete = kernels().arrive(
+            state.scratch.room(table.capacity), rows, sizes, changed,
+            table["end"], table["new"], table["on_time_new"], self.watermark,
+        )  # fmt: skip
         if slices is not None and element is not None:
             element, pair = slices.of_each(element)
             rows = rows[pair]
         state.touch(touched)
-        end = table["end"][touched]
-        complete = end <= self.watermark
-        table["new"][touched] += counts
-        fed = counts > 0
-        table["on_time_new"][touched] |= fed & ~complete
         if state.rule != "end":
             times = bundle.times if element is None else bundle.times[element]
             pick = kernels().max_at if state.rule == "latest" else kernels().min_at
@@ -439,10 +437,11 @@ class WindowOperator:
             pick(table["timestamp"], rows[timely], times[timely])
         if self._holds_at_once:
             self._schedule.holds.note(touched)
-        elif complete.any():  # a merge may have brought it what came before completion
+        elif np.count_nonzero(complete):  # a merge may have brought it what came before completion
             self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
         elements = FedElements(rows, bundle.times, element, self.clock, self.watermark)
+        fed = counts > 0
         machine.feed(table, touched[fed], counts[fed], elements)
         if machine.has_deadlines:
             self._schedule.at_clock(touched, self.clock)
@@ -450,7 +449,7 @@ class WindowOperator:
             self._schedule.at_watermark(touched, self.watermark)
         expired = None
         if self._shrinks:
-            expired = self._placement.expiry(end) <= self.watermark
+            expired = self._placement.expiry(table["end"][touched]) <= self.watermark
         elif not machine.fires_before_completion and not complete.any():
             return None
         moments = Moments(complete, True, self.clock, self.watermark)
@@ -558,7 +557,7 @@ class WindowOperator:
         state, table = self._state, self._state.table
         was_finished = table["finished"][rows]
         ready = self._machine.ready(table, rows, moments) & ~was_finished
-        if expired is None and not ready.any():
+        if expired is None and not np.count_nonzero(ready):
             return None, rows
         finished = np.zeros(len(rows), dtype=np.bool_)
         finished[ready] = self._machine.fire(table, rows[ready], moments.at(ready))

@@ -136,7 +136,8 @@ class WatermarkHolds:
         if state.rule != "end":
             seen = table["timestamp"][rows]
             at = np.where(seen == state.no_timestamp, at, seen)
-        return np.where(table["on_time_new"][rows], at, END_OF_TIME)
+        at[~table["on_time_new"][rows]] = END_OF_TIME
+        return at
 
 
 @final
@@ -169,11 +170,12 @@ class Schedule:
         """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
         table = self._state.table
         end = table["end"][rows]
-        expiry = self._state.placement.expiry(end)
+        due = self._state.placement.expiry(end)
         if not self._machine.watches_completion:
-            return expiry
-        waiting = (end > watermark) & ~table["finished"][rows]
-        due = np.where(waiting, end, expiry)
+            return due
+        waiting = end > watermark
+        waiting &= ~table["finished"][rows]
+        due[waiting] = end[waiting]
         if self._machine.wakes:
             wake = self._machine.next_wake(table, rows, watermark)
             due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))

@@ -308,18 +308,49 @@ def test_joining_rows(seed: int, sizes: list[int]) -> None:
 
 
 @given(SEEDS, st.sampled_from([0, 1, 2, 200]), st.sampled_from([0, 1, 2, 200]), st.booleans())
-def test_tallying(seed: int, size: int, more: int, is_sized: bool) -> None:
+def test_counting_what_arrives(seed: int, size: int, more: int, is_sized: bool) -> None:
     random = np.random.default_rng(seed)
     rows, others = ints(random, size, 64), ints(random, more, 64)
     sizes = ints(random, size, 9) if is_sized else None
     counts = dict.fromkeys([*rows.tolist(), *others.tolist()], 0)
     for row, by in zip(rows.tolist(), [1] * size if sizes is None else sizes.tolist(), strict=True):
         counts[row] += by
+    ends, new, on_time = ints(random, 64, 9), ints(random, 64, 9), ints(random, 64, 2) > 0
+    watermark = int(random.integers(0, 9))
+    wanted = [n + counts.get(row, 0) for row, n in enumerate(new.tolist())]
+    marked = [
+        mark or (counts.get(row, 0) > 0 and end > watermark)
+        for row, (mark, end) in enumerate(zip(on_time.tolist(), ends.tolist(), strict=True))
+    ]
     for kind in KINDS:
         stamp = random.integers(-(2**62), 2**62, 64)
-        distinct, count = kind.tally(stamp, rows, sizes, others)
-        assert dict(zip(distinct.tolist(), count.tolist(), strict=True)) == counts
-        assert distinct.tolist() == list(counts)
+        after, marks = new.copy(), on_time.copy()
+        arrived = kind.arrive(stamp, rows, sizes, others, ends, after, marks, watermark)
+        assert arrived.touched.tolist() == list(counts)
+        assert arrived.counts.tolist() == list(counts.values())
+        assert arrived.complete.tolist() == [bool(ends[row] <= watermark) for row in counts]
+        assert (after.tolist(), marks.tolist()) == (wanted, marked)
+
+
+@given(SEEDS, SIZES, st.booleans())
+def test_bringing_forward(seed: int, size: int, ends: bool) -> None:
+    random = np.random.default_rng(seed)
+    special = np.array([START_OF_TIME, 3, 4, 5, END_OF_TIME])
+    before, times = random.choice(special, 1_000), random.choice(special, size)
+    rows = random.permutation(1_000)[:size]
+    for kind in KINDS:
+        column = before.copy()
+        written, at = kind.bring_forward(column, rows, times, ends)
+        sooner = [
+            (row, time)
+            for row, time in zip(rows.tolist(), times.tolist(), strict=True)
+            if time < before[row] or (ends and time == before[row] == END_OF_TIME)
+        ]
+        assert list(zip(written.tolist(), at.tolist(), strict=True)) == sooner
+        wanted = before.tolist()
+        for row, time in sooner:
+            wanted[row] = time
+        assert column.tolist() == wanted
 
 
 @given(st.lists(st.tuples(st.integers(-5, 50), st.integers(0, 300)), max_size=12))
