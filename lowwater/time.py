@@ -242,12 +242,12 @@ def saturating_add(at: int, delta: int) -> int:
 
 
 def earliest(at: Int64Array) -> int:
-    """Return the earliest of instants, at least one; of one alone at once."""
+    """Return the earliest of one or more instants."""
     return at.item() if at.size == 1 else int(at.min())
 
 
 def latest(at: Int64Array) -> int:
-    """Return the latest of instants, at least one; of one alone at once."""
+    """Return the latest of one or more instants."""
     return at.item() if at.size == 1 else int(at.max())
 
 

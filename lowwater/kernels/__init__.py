@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
-from lowwater.kernels.plain import Arrived, Claims, Gathered, Joined
+from lowwater.kernels.plain import Arrived, Claims, Gathered, JoinedRows
 from lowwater.time import Int64Array
 
 WORTH_LOADING = 500_000
@@ -158,7 +158,7 @@ class Kernels(Protocol):
         ends: Int64Array,
         start: Int64Array,
         end: Int64Array,
-    ) -> Joined:
+    ) -> JoinedRows:
         """Return into which rows open intervals merge. O(n).
 
         Args:

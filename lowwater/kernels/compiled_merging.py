@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lowwater.kernels import plain
 from lowwater.kernels.compiling import IN, OUT, array, compiled, several, whole
-from lowwater.kernels.plain import Gathered, Joined
+from lowwater.kernels.plain import Gathered, JoinedRows
 from lowwater.time import Int64Array
 
 
@@ -233,7 +233,7 @@ def join(
     ends: Int64Array,
     start: Int64Array,
     end: Int64Array,
-) -> Joined:
+) -> JoinedRows:
     groups = len(start)
     into, changed, first = np.empty((3, groups), dtype=np.int64)
     members, leaving, target = np.empty((3, len(rows)), dtype=np.int64)
@@ -242,7 +242,7 @@ def join(
         whole(rows), whole(group), starts, ends, whole(start), whole(end),
         into, changed, members, first, renewed, leaving, target,
     )  # fmt: skip
-    return Joined(
+    return JoinedRows(
         into, changed[:changes], members[:inside], first[:changes], renewed[:changes],
         leaving[:left], target[:left],
     )  # fmt: skip

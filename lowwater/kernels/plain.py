@@ -67,7 +67,7 @@ class Gathered(NamedTuple):
     row_group: Int64Array
 
 
-class Joined(NamedTuple):
+class JoinedRows(NamedTuple):
     """Into which rows open intervals merge, arrays of int64 but ``renewed``.
 
     Args:
@@ -391,7 +391,7 @@ def join(
     ends: Int64Array,
     start: Int64Array,
     end: Int64Array,
-) -> Joined:
+) -> JoinedRows:
     into = np.full(len(start), -1, dtype=np.int64)
     same = (starts[rows] == start[group]) & (ends[rows] == end[group])
     begins = run_starts(group)
@@ -408,7 +408,7 @@ def join(
     members, group = rows[chosen], group[chosen]
     target = into[group]
     leaving = members != target
-    return Joined(
+    return JoinedRows(
         into, changed, members, run_starts(group).nonzero()[0], ~goes_on[changed],
         members[leaving], target[leaving],
     )  # fmt: skip
