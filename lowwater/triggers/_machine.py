@@ -324,6 +324,12 @@ class Machine:
         if not node.fed or not rows.size:
             return
         match node.trigger:
+            case AfterWatermark():
+                late = columns[node.column][rows]
+                early_rows = rows if self._merging else rows[~late]
+                early_counts = counts if self._merging else counts[~late]
+                self._feed(node.parts[0], columns, early_rows, early_counts, elements)
+                self._feed(node.parts[1], columns, rows[late], counts[late], elements)
             case AfterCount():
                 columns[node.column][rows] += counts
             case AfterProcessingTime() as trigger:
@@ -336,12 +342,6 @@ class Machine:
                     trigger, node.column, columns, elements.rows[inside], elements.times[inside],
                     elements.clock, elements.watermark,
                 )  # fmt: skip
-            case AfterWatermark():
-                late = columns[node.column][rows]
-                early_rows = rows if self._merging else rows[~late]
-                early_counts = counts if self._merging else counts[~late]
-                self._feed(node.parts[0], columns, early_rows, early_counts, elements)
-                self._feed(node.parts[1], columns, rows[late], counts[late], elements)
             case AfterEach() if not self._merging:
                 position = columns[node.column][rows]
                 for at, part in enumerate(node.parts):
@@ -358,6 +358,8 @@ class Machine:
 
     def _ready(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         match node.trigger:
+            case AfterWatermark():
+                return self._ready_watermark(node, columns, rows, moments)
             case AfterCount() as trigger:
                 return columns[node.column][rows] >= trigger.count
             case AfterProcessingTime():
@@ -386,8 +388,6 @@ class Machine:
                 return self._ready(node.parts[0], columns, rows, moments)
             case AfterEach():
                 return self._ready_each(node, columns, rows, moments)
-            case AfterWatermark():
-                return self._ready_watermark(node, columns, rows, moments)
             case Never() | Default():  # compile_trigger expands Default
                 return np.zeros(len(rows), dtype=np.bool_)
             case _:
@@ -419,6 +419,8 @@ class Machine:
         if not rows.size:
             return np.zeros(0, dtype=np.bool_)
         match node.trigger:
+            case AfterWatermark():
+                return self._fire_watermark(node, columns, rows, moments)
             case AfterCount() | AfterProcessingTime() | AfterAny() | AfterAll():
                 self._clear(node, columns, rows)
                 return np.ones(len(rows), dtype=np.bool_)
@@ -435,8 +437,6 @@ class Machine:
                 return self._fire_or_finally(node, columns, rows, moments)
             case AfterEach():
                 return self._fire_each(node, columns, rows, moments)
-            case AfterWatermark():
-                return self._fire_watermark(node, columns, rows, moments)
             case Never() | Always() | Default():
                 return np.zeros(len(rows), dtype=np.bool_)
             case _:
@@ -502,6 +502,13 @@ class Machine:
 
     def _merge(self, node: Node, columns: Columns, merge: Merge) -> None:
         match node.trigger:
+            case AfterWatermark():
+                column = columns[node.column]
+                late = merge.reduce(np.logical_and, column) & merge.complete
+                for part in node.parts:
+                    self._merge(part, columns, merge)
+                column[merge.into] = late
+                self._clear(node.parts[1], columns, merge.into[~late])
             case AfterCount():
                 column = columns[node.column]
                 column[merge.into] = merge.reduce(np.add, column)
@@ -513,13 +520,6 @@ class Machine:
                     trigger, node.column, columns, merge.members, merge.first, merge.into,
                     merge.clock, merge.watermark,
                 )  # fmt: skip
-            case AfterWatermark():
-                column = columns[node.column]
-                late = merge.reduce(np.logical_and, column) & merge.complete
-                for part in node.parts:
-                    self._merge(part, columns, merge)
-                column[merge.into] = late
-                self._clear(node.parts[1], columns, merge.into[~late])
             case AfterEach():
                 self._merge_each(node, columns, merge)
             case (

@@ -117,9 +117,9 @@ class _ColumnRead:
     def fit(self, column: Column) -> bool:
         """Widen the type so that it takes a column's values; return whether it has changed."""
         dtype = column.data.dtype
-        if dtype == self.dtype and column.type == self.type and not self.guessed:
-            return False
-        if self.dtype is not None and not self.guessed and _all_null(column):
+        is_known = self.dtype is not None and not self.guessed
+        is_same = dtype == self.dtype and column.type == self.type
+        if is_known and (is_same or _all_null(column)):
             return False
         before = None if self.dtype is None else (self.dtype, self.type)
         if self.dtype is None or self.guessed:

@@ -26,23 +26,16 @@ class Placed(NamedTuple):
     Args:
         rows: The row of each element's window, int64; meaningless where it is closed.
         closed: Which elements belong to a window that has finished (S-O4); ``None`` for none.
-        new: Rows of windows that did not exist before.
-        changed: Rows of windows that others merged into, or whose interval changed.
+        opened: Rows of windows that did not exist before, or changed: what they wait for is new.
+        changed: Those among them that others merged into, or whose interval changed.
         merges: Which windows merged into which, if that was asked for.
     """
 
     rows: Int64Array
     closed: Mask | None
-    new: Int64Array
+    opened: Int64Array
     changed: Int64Array
     merges: MergedWindows | None = None
-
-    @property
-    def opened(self) -> Int64Array:
-        """The rows of both kinds, which wait for something else than before."""
-        if not self.changed.size:
-            return self.new
-        return np.concatenate((self.new, self.changed)) if self.new.size else self.changed
 
 
 def place_plain(state: WindowState, keys: Int64Array, start: Int64Array, end: Int64Array) -> Placed:
@@ -104,7 +97,7 @@ def place_merging(
         closed = finished[group]
         if not closed.any():
             closed = None
-    new = NONE
+    opened = changed
     if opening.size:
         has_element = np.zeros(len(into), dtype=np.bool_)
         has_element[group] = True
@@ -117,7 +110,8 @@ def place_merging(
         if state.segments is not None:
             state.segments.insert(new)
         into[opening] = new
-    return Placed(into[group], closed, new, changed, merges)
+        opened = np.concatenate((new, changed)) if changed.size else new
+    return Placed(into[group], closed, opened, changed, merges)
 
 
 def _gather(state: WindowState, keys: Int64Array, start: Int64Array, end: Int64Array) -> Gathered:

@@ -122,6 +122,7 @@ class Placement:
 
     ``gone_until``: windows that end there or before had expired under a former, shorter lateness.
     Their state was released, so they stay expired when a restart allows more (S-O7).
+    ``has_slices``: whether elements may share their windows.
 
     Args:
         windowing: The windows and their allowed lateness.
@@ -133,17 +134,13 @@ class Placement:
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
         self._sliced = sliced(windowing.windows)
+        self.has_slices = self._sliced is not None
         if self._sliced is not None and self._sliced.slice_us <= 0:
             raise InvalidArgument(
                 f"slice_us of {type(self._windows).__name__} is {self._sliced.slice_us}",
                 where="window",
                 hint="It divides the distance between any two slices: give one microsecond or more",
             )
-
-    @property
-    def has_slices(self) -> bool:
-        """Whether elements may share their windows."""
-        return self._sliced is not None
 
     def slices(
         self, times: Int64Array, keys: Int64Array, capacity: int, scratch: Scratch
