@@ -17,6 +17,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, WatermarkAdvance
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.kernels import count_records
 from lowwater.time import Int64Array
 from lowwater.windows import WindowFunction
 
@@ -41,6 +42,7 @@ def main() -> None:
     what, windows, open_windows, steps = (
         sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]),
     )  # fmt: skip
+    count_records(0)  # as a stage does: LOWWATER_KERNELS is heeded, though there is no stage here
     before = resident_bytes()
     operator = _filled(_WINDOWS[windows], open_windows, per_key=what == "memory")
     if operator.open_windows != open_windows:

@@ -27,9 +27,11 @@ __all__ = [
     "Int64Array",
     "as_micros",
     "duration",
+    "earliest",
     "format_duration",
     "format_instant",
     "instant",
+    "latest",
     "meant",
     "saturating_add",
     "saturating_add_array",
@@ -239,6 +241,16 @@ def saturating_add(at: int, delta: int) -> int:
     return max(START_OF_TIME, min(END_OF_TIME, at + delta))
 
 
+def earliest(at: Int64Array) -> int:
+    """Return the earliest of one or more instants."""
+    return at.item() if at.size == 1 else int(at.min())
+
+
+def latest(at: Int64Array) -> int:
+    """Return the latest of one or more instants."""
+    return at.item() if at.size == 1 else int(at.max())
+
+
 def saturating_add_array(at: Int64Array, delta: int | Int64Array) -> Int64Array:
     """Return ``at + delta`` elementwise, kept within the ends of time (S-T1).
 
@@ -248,8 +260,8 @@ def saturating_add_array(at: Int64Array, delta: int | Int64Array) -> Int64Array:
     """
     if isinstance(delta, int) and (
         not at.size
-        or (delta >= 0 and int(at.max()) <= END_OF_TIME - delta)
-        or (delta < 0 and int(at.min()) >= START_OF_TIME - delta)
+        or (delta >= 0 and latest(at) <= END_OF_TIME - delta)
+        or (delta < 0 and earliest(at) >= START_OF_TIME - delta)
     ):
         return at + delta
     with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
-from lowwater.kernels.plain import Claims
+from lowwater.kernels.plain import Arrived, Claims, Gathered, JoinedRows
 from lowwater.time import Int64Array
 
 WORTH_LOADING = 500_000
@@ -117,6 +117,96 @@ class Kernels(Protocol):
             column: What rows are sorted by, indexed by row.
             bound: The bound of each segment.
             or_equal: Whether rows at the bound count.
+        """
+
+    def gather(
+        self,
+        keys: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+        touching: bool,
+        pool: Int64Array,
+        at: Int64Array,
+        count: Int64Array,
+        key_of: Int64Array,
+        starts: Int64Array,
+        ends: Int64Array,
+    ) -> Gathered:
+        """Merge new intervals with each other, and with the open ones of their keys.
+
+        Groups are numbered in order of key, then start. An open interval that only touches is there
+        in any case, in a group of its own perhaps. O(n log n), and O(log open ones) for each.
+
+        Args:
+            keys: Key of each new interval, int64, shape (n,), n > 0, in any order.
+            start: First instant of each, int64.
+            end: First instant after each, int64, after its start.
+            touching: Also merge two intervals if one ends exactly where the next starts.
+            pool: Rows of open intervals, key by key; those of a key are disjoint, sorted by start.
+            at: Where each key's rows begin, indexed by key.
+            count: How many each key has.
+            key_of: Key of each open interval, indexed by row.
+            starts: First instant of each.
+            ends: First instant after each.
+        """
+
+    def join(
+        self,
+        rows: Int64Array,
+        group: Int64Array,
+        starts: Int64Array,
+        ends: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+    ) -> JoinedRows:
+        """Return into which rows open intervals merge. O(n).
+
+        Args:
+            rows: Their rows, int64, shape (n,), n > 0, sorted by group, start and end.
+            group: The group of each.
+            starts: First instant of each, indexed by row.
+            ends: First instant after each, indexed by row.
+            start: First instant of each group.
+            end: First instant after each group.
+        """
+
+    def arrive(
+        self,
+        stamp: Int64Array,
+        rows: Int64Array,
+        sizes: Int64Array | None,
+        others: Int64Array,
+        ends: Int64Array,
+        new: Int64Array,
+        on_time: NDArray[np.bool_],
+        watermark: int,
+    ) -> Arrived:
+        """Count the elements that arrive in intervals, and mark those that get one in time. O(n).
+
+        Args:
+            stamp: Scratch space indexed by row, which may hold anything.
+            rows: Row of the interval that each element is in, int64, shape (n,).
+            sizes: How many elements each stands for, int64, shape (n,); ``None`` for one each.
+            others: Rows that are touched too, but get nothing, int64, shape (m,).
+            ends: First instant after each interval, indexed by row.
+            new: The counts, indexed by row, to be added to.
+            on_time: The marks, indexed by row: set where the interval ends after the watermark.
+            watermark: The watermark.
+        """
+
+    def bring_forward(
+        self, column: Int64Array, rows: Int64Array, times: Int64Array, ends: bool
+    ) -> tuple[Int64Array, Int64Array]:
+        """Write into a column the instants that are before the ones there. O(n).
+
+        Args:
+            column: Instants, indexed by row; the end of time where there is none.
+            rows: Distinct rows, int64, shape (n,).
+            times: An instant for each.
+            ends: Whether the end of time is written, too, where there is none.
+
+        Returns:
+            The rows that were written, and their instants.
         """
 
     def expand_ranges(self, start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -7,48 +7,29 @@ declared, so nothing is compiled later. Inputs are declared read-only, which tak
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
 from lowwater.kernels import plain
-from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Claims
-from lowwater.time import Int64Array
+from lowwater.kernels.compiled_merging import count_below as count_below
+from lowwater.kernels.compiled_merging import gather as gather
+from lowwater.kernels.compiled_merging import join as join
+from lowwater.kernels.compiled_merging import merge_overlapping as merge_overlapping
+from lowwater.kernels.compiling import IN, OUT, array, compiled, several, whole
+from lowwater.kernels.compiling import IS_CACHED as IS_CACHED
+from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Arrived, Claims
+from lowwater.time import END_OF_TIME, Int64Array
 
 NAME = "numba"
 
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 _Hashes: TypeAlias = NDArray[np.uint64]
 
-
-def _array(dtype: Any, *, written: bool = False) -> Any:
-    return types.Array(dtype, 1, "C", readonly=not written)
-
-
-_IN, _OUT = _array(types.int64), _array(types.int64, written=True)
-_SLOTS, _SLOTS_OUT = _array(types.int32), _array(types.int32, written=True)
-_HASHES, _HASHES_OUT = _array(types.uint64), _array(types.uint64, written=True)
-
-
-def _is_cacheable() -> bool:
-    """Whether numba has a folder to keep what it compiles in."""
-    try:
-        njit(cache=True)(_is_cacheable)
-    except RuntimeError:
-        return False
-    return True
-
-
-IS_CACHED = _is_cacheable()
-
-
-def _compiled(*signatures: Any) -> Callable[[_Loop], _Loop]:
-    options: Any = {"cache": IS_CACHED, "nogil": True, "error_model": "numpy"}
-    return cast("Callable[[_Loop], _Loop]", njit(list(signatures), **options))
-
-
+_SLOTS, _SLOTS_OUT = array(types.int32), array(types.int32, written=True)
+_HASHES, _HASHES_OUT = array(types.uint64), array(types.uint64, written=True)
+_BOOLS = array(types.boolean, written=True)
 _FACTORS = tuple(np.uint64(each) for each in MULTIPLIERS)
 _BLOCK = 256  # tuples that are looked up together
 
@@ -58,13 +39,13 @@ def _finished(hashed: np.uint64) -> np.uint64:
     return (hashed ^ (hashed >> np.uint64(29))) * _FACTORS[1]
 
 
-@_compiled(types.void(_IN, _HASHES_OUT))
+@compiled(types.void(IN, _HASHES_OUT))
 def _mixed_one(first: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashes[i] = _finished(np.uint64(first[i]) * _FACTORS[0])
 
 
-@_compiled(types.void(_IN, _IN, _HASHES_OUT))
+@compiled(types.void(IN, IN, _HASHES_OUT))
 def _mixed_two(first: Int64Array, second: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashed = np.uint64(first[i]) * _FACTORS[0]
@@ -72,7 +53,7 @@ def _mixed_two(first: Int64Array, second: Int64Array, hashes: _Hashes) -> None:
         hashes[i] = _finished(hashed)
 
 
-@_compiled(types.void(_IN, _IN, _IN, _HASHES_OUT))
+@compiled(types.void(IN, IN, IN, _HASHES_OUT))
 def _mixed_three(first: Int64Array, second: Int64Array, third: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashed = np.uint64(first[i]) * _FACTORS[0]
@@ -98,6 +79,19 @@ def _shift(size: int) -> np.uint64:
 
 
 @njit(inline="always")
+def _hash(
+    width: int, x: Int64Array, y: Int64Array, z: Int64Array, begin: int, end: int, hashes: _Hashes
+) -> None:
+    """Hash a block of tuples, as :func:`mixed` does."""
+    if width == 1:
+        _mixed_one(x[begin:end], hashes)
+    elif width == 2:
+        _mixed_two(x[begin:end], y[begin:end], hashes)
+    else:
+        _mixed_three(x[begin:end], y[begin:end], z[begin:end], hashes)
+
+
+@njit(inline="always")
 def _is(
     a: Int64Array, b: Int64Array, c: Int64Array, row: Any,
     x: Int64Array, y: Int64Array, z: Int64Array, i: Any,
@@ -118,29 +112,31 @@ def _look(
     by tuple would wait for each wrong guess, where the table is larger than the caches.
     """
     for i in range(begin, end):
-        found[i - begin] = slots[np.int64(hashes[i] >> shift)]
+        found[i - begin] = slots[np.int64(hashes[i - begin] >> shift)]
     for i in range(begin, end):
         row = found[i - begin]
         same = _is(a, b, c, max(row, np.int64(0)), x, y, z, i)
         found[i - begin] = row if same & (row >= 0) else -1
 
 
-@_compiled(types.void(_SLOTS, _HASHES, *[_IN] * 6, _OUT))
+@compiled(types.void(_SLOTS, types.int64, *[IN] * 6, OUT))
 def _find(
-    slots: NDArray[np.int32], hashes: _Hashes,
+    slots: NDArray[np.int32], width: int,
     a: Int64Array, b: Int64Array, c: Int64Array,
     x: Int64Array, y: Int64Array, z: Int64Array,
     rows: Int64Array,
 ) -> None:  # fmt: skip
     mask, shift = len(slots) - 1, _shift(len(slots))
     found = np.empty(_BLOCK, dtype=np.int64)
+    hashes = np.empty(_BLOCK, dtype=np.uint64)
     for begin in range(0, len(rows), _BLOCK):
         end = min(begin + _BLOCK, len(rows))
+        _hash(width, x, y, z, begin, end, hashes)
         _look(slots, shift, hashes, a, b, c, x, y, z, begin, end, found)
         for i in range(begin, end):
             row = found[i - begin]
             if row < 0:
-                at = np.int64(hashes[i] >> shift)
+                at = np.int64(hashes[i - begin] >> shift)
                 row = np.int64(slots[at])
                 while row != EMPTY and not (row >= 0 and _is(a, b, c, row, x, y, z, i)):
                     at = (at + 1) & mask
@@ -148,25 +144,24 @@ def _find(
             rows[i] = row
 
 
-_TWO = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
-
-
-@_compiled(_TWO(_SLOTS_OUT, _HASHES, *[_IN] * 6, *[_OUT] * 5))
+@compiled(several(types.int64, 2)(_SLOTS_OUT, types.int64, *[IN] * 6, *[OUT] * 5))
 def _find_or_claim(
-    slots: NDArray[np.int32], hashes: _Hashes,
+    slots: NDArray[np.int32], width: int,
     a: Int64Array, b: Int64Array, c: Int64Array,
     x: Int64Array, y: Int64Array, z: Int64Array,
     rows: Int64Array, missing: Int64Array, which: Int64Array, first: Int64Array, slot: Int64Array,
 ) -> tuple[int, int]:  # fmt: skip
     mask, shift = len(slots) - 1, _shift(len(slots))
     found = np.empty(_BLOCK, dtype=np.int64)
+    hashes = np.empty(_BLOCK, dtype=np.uint64)
     absent = new = 0
     for begin in range(0, len(rows), _BLOCK):
         end = min(begin + _BLOCK, len(rows))
+        _hash(width, x, y, z, begin, end, hashes)
         _look(slots, shift, hashes, a, b, c, x, y, z, begin, end, found)
         for i in range(begin, end):
             row = found[i - begin]
-            at = np.int64(hashes[i] >> shift)
+            at = np.int64(hashes[i - begin] >> shift)
             while row < 0:
                 row = np.int64(slots[at])
                 if row == EMPTY:
@@ -191,7 +186,7 @@ def _find_or_claim(
     return absent, new
 
 
-@_compiled(types.void(_SLOTS_OUT, _HASHES, _IN, _SLOTS_OUT))
+@compiled(types.void(_SLOTS_OUT, _HASHES, IN, _SLOTS_OUT))
 def _place(
     slots: NDArray[np.int32], hashes: _Hashes, rows: Int64Array, slot: NDArray[np.int32]
 ) -> None:
@@ -204,7 +199,7 @@ def _place(
         slot[i] = at
 
 
-@_compiled(types.int64(_OUT, _IN, _OUT, _OUT))
+@compiled(types.int64(OUT, IN, OUT, OUT))
 def _unique(stamp: Int64Array, rows: Int64Array, distinct: Int64Array, places: Int64Array) -> int:
     # A sparse set (Briggs and Torczon, 1993): what the stamps held before does not matter.
     count = 0
@@ -224,7 +219,7 @@ _DIGIT = 11  # bits
 _MOST_DIGITS = 4
 
 
-@_compiled(types.boolean(_IN, _OUT, _OUT))
+@compiled(types.boolean(IN, OUT, OUT))
 def _argsort(values: Int64Array, order: Int64Array, spare: Int64Array) -> bool:
     """Sort by radix into ``order``; false if the values span too many bits for that to pay."""
     low = high = values[0]
@@ -267,13 +262,13 @@ def _argsort(values: Int64Array, order: Int64Array, spare: Int64Array) -> bool:
 _NUMBERS = ((types.int64, types.int64), (types.float64, types.float64), (types.int64, types.int8))
 
 
-@_compiled(*(types.void(_array(to, written=True), _IN, _array(of)) for to, of in _NUMBERS))
+@compiled(*(types.void(array(to, written=True), IN, array(of)) for to, of in _NUMBERS))
 def _add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         target[rows[i]] += values[i]
 
 
-@_compiled(types.void(_OUT, _IN, types.int64))
+@compiled(types.void(OUT, IN, types.int64))
 def _add_one_at(target: Int64Array, rows: Int64Array, value: int) -> None:
     for i in range(len(rows)):
         target[rows[i]] += value
@@ -282,7 +277,7 @@ def _add_one_at(target: Int64Array, rows: Int64Array, value: int) -> None:
 _ORDERED = (types.int64, types.float64)
 
 
-@_compiled(*(types.void(_array(of, written=True), _IN, _array(of)) for of in _ORDERED))
+@compiled(*(types.void(array(of, written=True), IN, array(of)) for of in _ORDERED))
 def _max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         value, held = values[i], target[rows[i]]
@@ -291,7 +286,7 @@ def _max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> Non
             target[rows[i]] = value
 
 
-@_compiled(*(types.void(_array(of, written=True), _IN, _array(of)) for of in _ORDERED))
+@compiled(*(types.void(array(of, written=True), IN, array(of)) for of in _ORDERED))
 def _min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         value, held = values[i], target[rows[i]]
@@ -299,52 +294,51 @@ def _min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> Non
             target[rows[i]] = value
 
 
-@_compiled(types.int64(_IN, _IN, _IN, types.boolean, _OUT, _OUT, _OUT))
-def _merge_overlapping(
-    keys: Int64Array,
-    start: Int64Array,
-    end: Int64Array,
-    touching: bool,
-    group: Int64Array,
-    starts: Int64Array,
-    ends: Int64Array,
-) -> int:
-    last = -1
-    for i in range(len(keys)):
-        apart = i == 0 or keys[i] != keys[i - 1] or start[i] > ends[last]
-        if apart or (not touching and start[i] == ends[last]):
-            last += 1
-            starts[last] = start[i]
-            ends[last] = end[i]
-        elif end[i] > ends[last]:
-            ends[last] = end[i]
-        group[i] = last
-    return last + 1
+@compiled(
+    types.int64(OUT, IN, IN, types.boolean, IN, IN, OUT, _BOOLS, types.int64, OUT, OUT, _BOOLS)
+)
+def _arrive(
+    stamp: Int64Array, rows: Int64Array, sizes: Int64Array, is_sized: bool, others: Int64Array,
+    ends: Int64Array, new: Int64Array, on_time: NDArray[np.bool_], watermark: int,
+    touched: Int64Array, counts: Int64Array, complete: NDArray[np.bool_],
+) -> int:  # fmt: skip
+    count = 0
+    for i in range(len(rows) + len(others)):
+        row = rows[i] if i < len(rows) else others[i - len(rows)]
+        place = stamp[row]
+        if place < 0 or place >= count or touched[place] != row:  # as in _unique
+            place = count
+            stamp[row] = place
+            touched[place] = row
+            counts[place] = 0
+            count += 1
+        if i < len(rows):
+            counts[place] += sizes[i] if is_sized else 1
+    for place in range(count):
+        row = touched[place]
+        complete[place] = ends[row] <= watermark
+        new[row] += counts[place]
+        if counts[place] > 0 and not complete[place]:
+            on_time[row] = True
+    return count
 
 
-@_compiled(types.void(_IN, _IN, _IN, _IN, _IN, types.boolean, _OUT))
-def _count_below(
-    pool: Int64Array,
-    at: Int64Array,
-    count: Int64Array,
-    column: Int64Array,
-    bound: Int64Array,
-    or_equal: bool,
-    below: Int64Array,
-) -> None:
-    for i in range(len(at)):
-        low, high = 0, count[i]
-        while low < high:
-            middle = (low + high) >> 1
-            value = column[pool[at[i] + middle]]
-            if value < bound[i] or (or_equal and value == bound[i]):
-                low = middle + 1
-            else:
-                high = middle
-        below[i] = low
+@compiled(types.int64(OUT, IN, IN, types.boolean, OUT, OUT))
+def _bring_forward(
+    column: Int64Array, rows: Int64Array, times: Int64Array, ends: bool,
+    written: Int64Array, at: Int64Array,
+) -> int:  # fmt: skip
+    count = 0
+    for i in range(len(rows)):
+        row, time = rows[i], times[i]
+        if time < column[row] or (ends and time == END_OF_TIME == column[row]):
+            column[row] = time
+            written[count], at[count] = row, time
+            count += 1
+    return count
 
 
-@_compiled(types.void(_IN, _IN, _OUT, _OUT))
+@compiled(types.void(IN, IN, OUT, OUT))
 def _expand_ranges(
     start: Int64Array, count: Int64Array, places: Int64Array, which: Int64Array
 ) -> None:
@@ -360,7 +354,7 @@ def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
     if len(values) > _WIDEST:
         return plain.mixed(values)
     hashes = np.empty(len(values[0]), dtype=np.uint64)
-    _MIXED[len(values)](*map(_whole, values), hashes)
+    _MIXED[len(values)](*map(whole, values), hashes)
     return hashes
 
 
@@ -370,7 +364,7 @@ def find(
     if len(values) > _WIDEST:
         return plain.find(slots, columns, values)
     rows = np.empty(len(values[0]), dtype=np.int64)
-    _find(slots, mixed(values), *_three(columns), *_three(values), rows)
+    _find(slots, len(values), *_three(columns), *_three(values), rows)
     return rows
 
 
@@ -381,7 +375,7 @@ def find_or_claim(
         return plain.find_or_claim(slots, columns, values)
     rows, missing, which, first, slot = np.empty((5, len(values[0])), dtype=np.int64)
     absent, new = _find_or_claim(
-        slots, mixed(values), *_three(columns), *_three(values), rows, missing, which, first, slot
+        slots, len(values), *_three(columns), *_three(values), rows, missing, which, first, slot
     )
     return Claims(rows, missing[:absent], which[:absent], first[:new], slot[:new])
 
@@ -390,19 +384,19 @@ def place(
     slots: NDArray[np.int32], columns: Sequence[Int64Array], rows: Int64Array
 ) -> NDArray[np.int32]:
     slot = np.empty(len(rows), dtype=np.int32)
-    _place(slots, mixed([column[rows] for column in columns]), _whole(rows), slot)
+    _place(slots, mixed([column[rows] for column in columns]), whole(rows), slot)
     return slot
 
 
 def unique(stamp: Int64Array, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
     distinct, places = np.empty((2, len(rows)), dtype=np.int64)
-    count = _unique(stamp, _whole(rows), distinct, places)
+    count = _unique(stamp, whole(rows), distinct, places)
     return distinct[:count], places
 
 
 def argsort(values: Int64Array) -> Int64Array:
     order, spare = np.empty((2, len(values)), dtype=np.int64)
-    if len(values) and not _argsort(_whole(values), order, spare):
+    if len(values) and not _argsort(whole(values), order, spare):
         return plain.argsort(values)
     return order
 
@@ -410,50 +404,56 @@ def argsort(values: Int64Array) -> Int64Array:
 def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -> None:
     if isinstance(values, int):
         if target.dtype == np.int64:
-            return _add_one_at(target, _whole(rows), values)
+            return _add_one_at(target, whole(rows), values)
     elif (target.dtype, values.dtype) in _ADDED and values.shape == rows.shape:
-        return _add_at(target, _whole(rows), _whole(values))
+        return _add_at(target, whole(rows), whole(values))
     return plain.add_at(target, rows, values)
 
 
 def max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
-        return _max_at(target, _whole(rows), _whole(values))
+        return _max_at(target, whole(rows), whole(values))
     return plain.max_at(target, rows, values)
 
 
 def min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
-        return _min_at(target, _whole(rows), _whole(values))
+        return _min_at(target, whole(rows), whole(values))
     return plain.min_at(target, rows, values)
 
 
-def merge_overlapping(
-    keys: Int64Array, start: Int64Array, end: Int64Array, touching: bool
-) -> tuple[Int64Array, Int64Array, Int64Array]:
-    group, starts, ends = np.empty((3, len(keys)), dtype=np.int64)
-    count = _merge_overlapping(
-        _whole(keys), _whole(start), _whole(end), touching, group, starts, ends
-    )
-    return group, starts[:count], ends[:count]
+def arrive(
+    stamp: Int64Array,
+    rows: Int64Array,
+    sizes: Int64Array | None,
+    others: Int64Array,
+    ends: Int64Array,
+    new: Int64Array,
+    on_time: NDArray[np.bool_],
+    watermark: int,
+) -> Arrived:
+    room = len(rows) + len(others)
+    touched, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+    complete = np.empty(room, dtype=np.bool_)
+    rows = whole(rows)
+    count = _arrive(
+        stamp, rows, rows if sizes is None else whole(sizes), sizes is not None, whole(others),
+        ends, new, on_time, watermark, touched, counts, complete,
+    )  # fmt: skip
+    return Arrived(touched[:count], counts[:count], complete[:count])
 
 
-def count_below(
-    pool: Int64Array,
-    at: Int64Array,
-    count: Int64Array,
-    column: Int64Array,
-    bound: Int64Array,
-    or_equal: bool,
-) -> Int64Array:
-    below = np.empty(len(at), dtype=np.int64)
-    _count_below(pool, _whole(at), _whole(count), _whole(column), _whole(bound), or_equal, below)
-    return below
+def bring_forward(
+    column: Int64Array, rows: Int64Array, times: Int64Array, ends: bool
+) -> tuple[Int64Array, Int64Array]:
+    written, at = np.empty((2, len(rows)), dtype=np.int64)
+    count = _bring_forward(column, whole(rows), whole(times), ends, written, at)
+    return written[:count], at[:count]
 
 
 def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
     places, which = np.empty((2, int(count.sum())), dtype=np.int64)
-    _expand_ranges(_whole(start), _whole(count), places, which)
+    _expand_ranges(whole(start), whole(count), places, which)
     return places, which
 
 
@@ -466,10 +466,5 @@ _PICKED = {np.dtype(np.int64), np.dtype(np.float64)}
 
 
 def _three(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array, Int64Array]:
-    whole = [*map(_whole, columns)]
-    return whole[0], whole[min(1, len(whole) - 1)], whole[-1]
-
-
-def _whole(column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column whose values stand side by side, as the loops are declared for."""
-    return column if column.flags.c_contiguous else np.ascontiguousarray(column)
+    every = [*map(whole, columns)]
+    return every[0], every[min(1, len(every) - 1)], every[-1]

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.kernels import kernels
+from lowwater.kernels.plain import run_starts as run_starts
+from lowwater.kernels.plain import sort_by_key_and_time as sort_by_key_and_time
 from lowwater.time import Int64Array
 
 NONE: Int64Array = np.empty(0, dtype=np.int64)
@@ -58,20 +60,7 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     >>> expand_ranges(np.array([5, 9]), np.array([2, 1]))
     (array([5, 6, 9]), array([0, 0, 1]))
     """
-    if len(start) == 1:
-        only = np.arange(int(start[0]), int(start[0]) + int(count[0]), dtype=np.int64)
-        return only, np.zeros(len(only), dtype=np.int64)
     return kernels().expand_ranges(start, count)
-
-
-def run_starts(*columns: Int64Array) -> NDArray[np.bool_]:
-    """Return where a run of equal rows begins in columns that are sorted together."""
-    begins = np.ones(len(columns[0]), dtype=np.bool_)
-    if len(begins) > 1:
-        np.not_equal(columns[0][1:], columns[0][:-1], out=begins[1:])
-        for column in columns[1:]:
-            begins[1:] |= column[1:] != column[:-1]
-    return begins
 
 
 def distinct(values: NDArray[np.integer[Any]]) -> Int64Array:
@@ -106,27 +95,6 @@ def among(values: NDArray[np.integer[Any]], some: NDArray[np.integer[Any]]) -> N
     return found
 
 
-def sort_by_key_and_time(keys: Int64Array, times: Int64Array) -> Int64Array:
-    """Return the order that sorts by key, then time, then place: a stable lexicographic argsort.
-
-    Where both fit into 64 bits together with the place, one plain sort does it.
-    """
-    count = len(keys)
-    if count < 2:
-        return np.arange(count, dtype=np.int64)
-    low, first = int(times.min()), int(keys.min())
-    span_bits = (int(times.max()) - low).bit_length()
-    key_bits = (int(keys.max()) - first).bit_length()
-    place_bits = (count - 1).bit_length()
-    if key_bits + span_bits + place_bits <= 63:
-        packed = (((keys - first) << span_bits) | (times - low)) << place_bits
-        packed |= np.arange(count, dtype=np.int64)
-        packed.sort()
-        packed &= (1 << place_bits) - 1
-        return packed
-    return np.lexsort((times, keys))
-
-
 class Scratch:
     """Reusable arrays by row number, for grouping without a sort."""
 
@@ -144,9 +112,13 @@ class Scratch:
         """
         if len(rows) == 1:
             return rows, np.zeros(1, dtype=np.int64)
+        return kernels().unique(self.room(capacity), rows)
+
+    def room(self, capacity: int) -> Int64Array:
+        """Return space for so many rows, which may hold anything."""
         if len(self._stamp) < capacity:
             self._stamp = np.empty(capacity, dtype=np.int64)
-        return kernels().unique(self._stamp, rows)
+        return self._stamp
 
 
 def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:

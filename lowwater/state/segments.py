@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.kernels import kernels
+from lowwater.kernels.plain import Gathered, Merging, gather_by
 from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
 from lowwater.state.table import RowTable
-from lowwater.time import END_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, Int64Array, latest
 
 _MIN_POOL = 256
 
@@ -58,6 +58,34 @@ class Segments:
         high = self._search(at, count, starts, end, below_or_equal=touching)
         places, which = expand_ranges(at + low, np.maximum(high - low, 0))
         return self._pool[places], which
+
+    def gather(
+        self,
+        keys: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+        merge: Merging | None = None,
+        *,
+        touching: bool = False,
+    ) -> Gathered:
+        """Merge new windows with each other, and with the disjoint ones that are here.
+
+        Args:
+            keys: Key of each new window, int64, shape (n,), n > 0, in any order.
+            start: Its start.
+            end: Its end.
+            merge: How the windows of a key merge; ``None`` if all that overlap do.
+            touching: Whether then those that touch merge, too.
+        """
+        self._cover(keys)
+        columns = self._table.columns
+        there = (
+            self._pool, self._at, self._count,
+            columns["key"], columns["start"], columns[self._end],
+        )  # fmt: skip
+        if merge is None:
+            return kernels().gather(keys, start, end, touching, *there)
+        return gather_by(merge, keys, start, end, *there)
 
     def latest(self, keys: Int64Array, at: Int64Array) -> Int64Array:
         """Return each key's last window that starts at or before an instant, -1 for none."""
@@ -218,15 +246,10 @@ class Segments:
         below_or_equal: bool,
     ) -> Int64Array:
         """Return how many of each segment's windows lie below (or at) a bound in a column."""
-        if len(at) == 1:
-            size = int(count[0])
-            rows = self._pool[int(at[0]) : int(at[0]) + size]
-            find = bisect_right if below_or_equal else bisect_left
-            return np.array([find(rows, bound[0], key=column.__getitem__)], dtype=np.int64)
         return kernels().count_below(self._pool, at, count, column, bound, below_or_equal)
 
     def _cover(self, keys: Int64Array) -> None:
-        need = int(keys.max(initial=-1)) + 1
+        need = latest(keys) + 1 if len(keys) else 0
         if need > len(self._at):
             room = max(need, 2 * len(self._at))
             for name in ("_at", "_count", "_room"):

@@ -242,19 +242,16 @@ class Index:
         Amortised O(n) expected.
         """
         count = len(values[0])
-        if count <= _AT_ONCE:
-            return self._find_or_insert(values)
-        # Room for all at once would make the index several times as large as what it holds, where
-        # most are here already.
-        parts = [
-            self._find_or_insert([value[first : first + _AT_ONCE] for value in values])
-            for first in range(0, count, _AT_ONCE)
-        ]
-        found, new = zip(*parts, strict=True)
-        return np.concatenate(found), np.concatenate(new)
-
-    def _find_or_insert(self, values: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
-        self._reserve(len(values[0]))
+        if count > _AT_ONCE:
+            # Room for all at once would make the index several times as large as what it holds,
+            # where most are here already.
+            parts = [
+                self.find_or_insert(*(value[first : first + _AT_ONCE] for value in values))
+                for first in range(0, count, _AT_ONCE)
+            ]
+            every, fresh = zip(*parts, strict=True)
+            return np.concatenate(every), np.concatenate(fresh)
+        self._reserve(count)
         found = kernels().find_or_claim(self._slots, self._columns(), values)
         rows, first, slot = found.rows, found.at, found.slot
         if not first.size:

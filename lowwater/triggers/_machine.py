@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, assert_never, final
+from typing import Any, NamedTuple, Protocol, TypeAlias, assert_never, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,9 +145,7 @@ class TriggerColumn:
     fill: Any
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(NamedTuple):
     """What a trigger is judged by, for some rows: the same for all of them or one per row.
 
     Args:
@@ -168,9 +166,7 @@ class Moments:
         return Moments(self.complete[chosen], self.touched, clock, self.watermark)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(NamedTuple):
     """Windows that merge, as columns: ``members`` sorted by group.
 
     Args:
@@ -189,10 +185,16 @@ class Merge:
     clock: int
     watermark: int
 
+    def reduce(self, by: np.ufunc, column: NDArray[Any]) -> NDArray[Any]:
+        """Return what the values of each group's members come to."""
+        values = column[self.members]
+        if len(self.first) == len(values):  # windows that only changed their bounds
+            return values
+        reduced: NDArray[Any] = by.reduceat(values, self.first)
+        return reduced
 
-@final
-@dataclass(frozen=True, slots=True)
-class FedElements:
+
+class FedElements(NamedTuple):
     """New elements, as columns, and when they came.
 
     Args:
@@ -322,6 +324,12 @@ class Machine:
         if not node.fed or not rows.size:
             return
         match node.trigger:
+            case AfterWatermark():
+                late = columns[node.column][rows]
+                early_rows = rows if self._merging else rows[~late]
+                early_counts = counts if self._merging else counts[~late]
+                self._feed(node.parts[0], columns, early_rows, early_counts, elements)
+                self._feed(node.parts[1], columns, rows[late], counts[late], elements)
             case AfterCount():
                 columns[node.column][rows] += counts
             case AfterProcessingTime() as trigger:
@@ -334,12 +342,6 @@ class Machine:
                     trigger, node.column, columns, elements.rows[inside], elements.times[inside],
                     elements.clock, elements.watermark,
                 )  # fmt: skip
-            case AfterWatermark():
-                late = columns[node.column][rows]
-                early_rows = rows if self._merging else rows[~late]
-                early_counts = counts if self._merging else counts[~late]
-                self._feed(node.parts[0], columns, early_rows, early_counts, elements)
-                self._feed(node.parts[1], columns, rows[late], counts[late], elements)
             case AfterEach() if not self._merging:
                 position = columns[node.column][rows]
                 for at, part in enumerate(node.parts):
@@ -356,6 +358,8 @@ class Machine:
 
     def _ready(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         match node.trigger:
+            case AfterWatermark():
+                return self._ready_watermark(node, columns, rows, moments)
             case AfterCount() as trigger:
                 return columns[node.column][rows] >= trigger.count
             case AfterProcessingTime():
@@ -384,8 +388,6 @@ class Machine:
                 return self._ready(node.parts[0], columns, rows, moments)
             case AfterEach():
                 return self._ready_each(node, columns, rows, moments)
-            case AfterWatermark():
-                return self._ready_watermark(node, columns, rows, moments)
             case Never() | Default():  # compile_trigger expands Default
                 return np.zeros(len(rows), dtype=np.bool_)
             case _:
@@ -405,10 +407,11 @@ class Machine:
     ) -> Mask:
         early, late = node.parts
         in_late = columns[node.column][rows]
-        ready = moments.complete & ~in_late
+        ready = moments.complete
         if not isinstance(early.trigger, Never):
-            ready |= ~in_late & self._ready(early, columns, rows, moments)
-        if in_late.any():
+            ready = ready | self._ready(early, columns, rows, moments)
+        ready = ready & ~in_late
+        if np.count_nonzero(in_late):
             ready[in_late] = self._ready(late, columns, rows[in_late], moments.at(in_late))
         return ready
 
@@ -416,6 +419,8 @@ class Machine:
         if not rows.size:
             return np.zeros(0, dtype=np.bool_)
         match node.trigger:
+            case AfterWatermark():
+                return self._fire_watermark(node, columns, rows, moments)
             case AfterCount() | AfterProcessingTime() | AfterAny() | AfterAll():
                 self._clear(node, columns, rows)
                 return np.ones(len(rows), dtype=np.bool_)
@@ -432,8 +437,6 @@ class Machine:
                 return self._fire_or_finally(node, columns, rows, moments)
             case AfterEach():
                 return self._fire_each(node, columns, rows, moments)
-            case AfterWatermark():
-                return self._fire_watermark(node, columns, rows, moments)
             case Never() | Always() | Default():
                 return np.zeros(len(rows), dtype=np.bool_)
             case _:
@@ -499,24 +502,24 @@ class Machine:
 
     def _merge(self, node: Node, columns: Columns, merge: Merge) -> None:
         match node.trigger:
+            case AfterWatermark():
+                column = columns[node.column]
+                late = merge.reduce(np.logical_and, column) & merge.complete
+                for part in node.parts:
+                    self._merge(part, columns, merge)
+                column[merge.into] = late
+                self._clear(node.parts[1], columns, merge.into[~late])
             case AfterCount():
                 column = columns[node.column]
-                column[merge.into] = np.add.reduceat(column[merge.members], merge.first)
+                column[merge.into] = merge.reduce(np.add, column)
             case AfterProcessingTime():
                 column = columns[node.column]
-                column[merge.into] = np.minimum.reduceat(column[merge.members], merge.first)
+                column[merge.into] = merge.reduce(np.minimum, column)
             case CustomTrigger() as trigger:
                 _custom.merge(
                     trigger, node.column, columns, merge.members, merge.first, merge.into,
                     merge.clock, merge.watermark,
                 )  # fmt: skip
-            case AfterWatermark():
-                column = columns[node.column]
-                late = np.logical_and.reduceat(column[merge.members], merge.first) & merge.complete
-                for part in node.parts:
-                    self._merge(part, columns, merge)
-                column[merge.into] = late
-                self._clear(node.parts[1], columns, merge.into[~late])
             case AfterEach():
                 self._merge_each(node, columns, merge)
             case (
@@ -530,7 +533,7 @@ class Machine:
 
     def _merge_each(self, node: Node, columns: Columns, merge: Merge) -> None:
         column = columns[node.column]
-        position = np.minimum.reduceat(column[merge.members], merge.first)
+        position = merge.reduce(np.minimum, column)
         for at, part in enumerate(node.parts):
             if part.waits_for_completion:
                 position = np.where((position > at) & ~merge.complete, at, position)

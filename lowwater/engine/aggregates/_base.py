@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,7 @@ class StateColumn:
     bag: bool = False
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class AggregateInput:
+class AggregateInput(NamedTuple):
     """The input of an aggregate for one bundle: one row per (element, window) pair.
 
     Args:

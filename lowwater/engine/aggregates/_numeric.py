@@ -48,24 +48,30 @@ class Sum:
         self.columns = (StateColumn("sum", np.int64 if self._exact else np.float64),)
         self.notes = {"bound": 0}
 
-    @_AS_FLOATS_DO
     def add(self, state: State, batch: AggregateInput) -> None:
-        values = _values(batch)
-        if self._exact:
-            values = values.astype(np.int64, copy=False)
-            self._check(state["sum"], batch.rows, values, batch.signs)
-        if batch.signs is not None:
-            values = values * batch.signs  # only -2**63 wraps, and modulo 2**64 the sum is right
-        kernels().add_at(state["sum"], batch.rows, values)
+        self._add(state["sum"], batch.rows, _values(batch), batch.signs)
 
-    @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        if self._exact:
-            self._check(state["sum"], into, state["sum"][rows])
-        kernels().add_at(state["sum"], into, state["sum"][rows])
+        self._add(state["sum"], into, state["sum"][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["sum"][rows])
+
+    def _add(
+        self,
+        sums: NDArray[Any],
+        rows: Int64Array,
+        values: NDArray[Any],
+        signs: NDArray[np.int8] | None = None,
+    ) -> None:
+        if not self._exact:
+            _add_floats(sums, rows, values if signs is None else values * signs)
+            return
+        values = values.astype(np.int64, copy=False)
+        self._check(sums, rows, values, signs)
+        if signs is not None:
+            values = values * signs  # only -2**63 wraps, and modulo 2**64 the sum is right
+        kernels().add_at(sums, rows, values)
 
     def _check(
         self,
@@ -82,7 +88,8 @@ class Sum:
         """
         if not values.size:
             return
-        largest = max(int(values.max()), -int(values.min()))
+        one = len(values) == 1
+        largest = abs(values.item()) if one else max(int(values.max()), -int(values.min()))
         self.notes["bound"] = min(self.notes["bound"] + largest * len(values), _INT64_LIMIT)
         if self.notes["bound"] < _INT64_LIMIT:
             return
@@ -103,6 +110,11 @@ class Sum:
                     where="aggregate(sum)",
                     hint="Sum a float column, or divide the values first",
                 )
+
+
+@_AS_FLOATS_DO
+def _add_floats(sums: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
+    kernels().add_at(sums, rows, values)
 
 
 @final

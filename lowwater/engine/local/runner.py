@@ -470,7 +470,6 @@ class LocalRun:
                 self._observer(self.metrics)
         resumed, was_counted = reader.bundles_done, reader.was_counted
         reader.begin(records, fresh=not resumed)
-        reader.count(records)
         is_judged_before = bool(resumed)  # a bundle of this batch was processed
         if not resumed and not was_counted:
             self.metrics.events += records.length + len(unread)

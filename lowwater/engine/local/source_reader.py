@@ -206,12 +206,8 @@ class SourceReader:
         shared = [self.tally] if own is None else [self.tally, own.tally]
         return shared, [(entry.stage, entry.admission.tally) for entry in entries]
 
-    def count(self, records: Records) -> None:
-        """Count a batch and what the source could not parse of it, before it is validated."""
-        self.tally.count(records.length + len(records.unreadable), records.unreadable)
-
     def begin(self, records: Records, *, fresh: bool) -> None:
-        """Start a batch: a ``fresh`` one, or the one in which a restart resumes.
+        """Start and count a batch: a ``fresh`` one, or the one in which a restart resumes.
 
         A fresh batch saves what admission knows *before* it. A resumed run reads this batch again
         and must validate and cut it exactly as before.
@@ -235,6 +231,7 @@ class SourceReader:
                 hint="Put the records back from a copy, or begin without the state of that run; "
                 "compact a log only when its runs have read it",
             )
+        self.tally.count(records.length + len(records.unreadable), records.unreadable)
 
     def cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         """Validate a batch and yield its cuts, and its dead letters as they are found.

@@ -296,10 +296,10 @@ class _ObjectCodes:
         # A look-up calls the factory for the code of a value that is new; there is none between.
         self._codes: defaultdict[Hashable, int] = defaultdict(None, codes or {})
         given = self._given()
-        self._top = int(given.max()) + 1 if len(given) else 0
-        self._values: NDArray[Any] = np.empty(max(64, 2 * self._top), dtype=object)
+        self.capacity = int(given.max()) + 1 if len(given) else 0
+        self._values: NDArray[Any] = np.empty(max(64, 2 * self.capacity), dtype=object)
         self._values[given] = object_array(list(self._codes))
-        taken = np.zeros(self._top, dtype=np.bool_)
+        taken = np.zeros(self.capacity, dtype=np.bool_)
         taken[given] = True
         self._free: list[int] = np.flatnonzero(~taken).tolist()
         self._known: dict[tuple[Hashable, ...], _KnownDictionary] = {}
@@ -308,12 +308,8 @@ class _ObjectCodes:
         return len(self._codes)
 
     @property
-    def capacity(self) -> int:
-        return self._top
-
-    @property
     def nbytes(self) -> int:
-        return self._top * _OBJECT
+        return self.capacity * _OBJECT
 
     @property
     def kind(self) -> tuple[pa.DataType | None, str]:
@@ -384,7 +380,7 @@ class _ObjectCodes:
                 del self._codes[value]
         self._values[dead] = None
         self._free += dead.tolist()
-        gone = np.zeros(self._top + 1, dtype=np.bool_)  # the last one is of no code, -1
+        gone = np.zeros(self.capacity + 1, dtype=np.bool_)  # the last one is of no code, -1
         gone[dead] = True
         for known in self._known.values():
             known.codes[gone[known.codes]] = -1
@@ -400,7 +396,7 @@ class _ObjectCodes:
         """
         known, free = self._codes, self._free
         before = len(known)
-        known.default_factory = chain(reversed(free), count(self._top)).__next__
+        known.default_factory = chain(reversed(free), count(self.capacity)).__next__
         try:
             codes = map(known.__getitem__, values)
             found = np.fromiter(codes, dtype=np.int64, count=len(values))
@@ -420,9 +416,9 @@ class _ObjectCodes:
         kept = max(0, len(self._free) - len(new))
         codes = self._free[kept:][::-1]
         del self._free[kept:]
-        top = self._top + len(new) - len(codes)
-        codes += range(self._top, top)
-        self._top = top
+        top = self.capacity + len(new) - len(codes)
+        codes += range(self.capacity, top)
+        self.capacity = top
         if top > len(self._values):
             self._values = widened(self._values, max(top, 2 * len(self._values)), None)
         self._values[codes] = object_array(new)

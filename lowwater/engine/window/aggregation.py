@@ -54,11 +54,14 @@ class Aggregation:
             arrival: Position of each of the bundle's elements in the whole input, int64.
         """
         signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
-        plain = AggregateInput(rows, None, bundle.times, arrival, signs, element=element)
         for part in self._parts:
             columns = [bundle.values[name] for name in part.columns if name in bundle.values]
             if len(columns) == len(part.columns):
-                part.add(plain, columns, element)
+                values, by, valid, kept = part.read(columns, element)
+                taken = AggregateInput(
+                    rows, values, bundle.times, arrival, signs, by, valid, element
+                )
+                part.bound.add(part, taken if kept is None else taken.where(kept))
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Merge ``rows[i]`` into ``into[i]``."""
@@ -114,7 +117,9 @@ class _ColumnRead:
     def fit(self, column: Column) -> bool:
         """Widen the type so that it takes a column's values; return whether it has changed."""
         dtype = column.data.dtype
-        if self.dtype is not None and not self.guessed and _all_null(column):
+        is_known = self.dtype is not None and not self.guessed
+        is_same = dtype == self.dtype and column.type == self.type
+        if is_known and (is_same or _all_null(column)):
             return False
         before = None if self.dtype is None else (self.dtype, self.type)
         if self.dtype is None or self.guessed:
@@ -175,9 +180,9 @@ class _Part:
         self.bags: dict[str, Bag] = {}
         self._fields: list[str] = []
         if self.columns:
-            self._read = [_ColumnRead() for _ in self.columns]
+            self._reads = [_ColumnRead() for _ in self.columns]
         else:
-            self._read = [_ColumnRead(np.dtype(np.int64))]
+            self._reads = [_ColumnRead(np.dtype(np.int64))]
             self._bind()
 
     @property
@@ -201,12 +206,15 @@ class _Part:
         bag = self.bags.get(name)
         return self._table[f"{self.name}:{name}"] if bag is None else bag
 
-    def add(
-        self, batch: AggregateInput, columns: Sequence[Column], element: Int64Array | None
-    ) -> None:
+    def read(
+        self, columns: Sequence[Column], element: Int64Array | None
+    ) -> tuple[NDArray[Any] | None, NDArray[Any] | None, Mask | None, Mask | None]:
+        """Return what elements have in the columns: values, ``by``, and which values are not null.
+
+        The last is which of the elements count; ``None`` for all.
+        """
         if not columns:
-            self.bound.add(self, batch)
-            return
+            return None, None, None, None
         if self._spec.needs == "presence":
             self._fit([Column(_NO_VALUES)])
             values = by = None
@@ -214,25 +222,14 @@ class _Part:
             self._fit(columns)
             values, *rest = [
                 read.values(column, element)
-                for read, column in zip(self._read, columns, strict=True)
+                for read, column in zip(self._reads, columns, strict=True)
             ]
             by = rest[0] if rest else None
         valid, *of_by = [_valid(column, element) for column in columns]
         required = of_by if self._takes_nulls else (valid, *of_by)
-        if not self._takes_nulls:
-            valid = None
-        taken = AggregateInput(
-            batch.rows,
-            values,
-            batch.every_time,
-            batch.every_arrival,
-            batch.signs,
-            by,
-            valid,
-            batch.element,
-        )
         masks = [mask for mask in required if mask is not None]
-        self.bound.add(self, taken.where(np.logical_and.reduce(masks)) if masks else taken)
+        kept: Mask | None = np.logical_and.reduce(masks) if masks else None
+        return values, by, valid if self._takes_nulls else None, kept
 
     def reset(self, rows: Int64Array) -> None:
         self.release(rows)
@@ -251,7 +248,7 @@ class _Part:
         notes = getattr(self._aggregate, "notes", {})
         (kind, dtype, guessed), *by = [
             (written(read.type), read.dtype.str, read.guessed)
-            for read in self._read
+            for read in self._reads
             if read.dtype is not None
         ]
         return (kind, dtype, dict(notes), guessed, *by)
@@ -260,7 +257,7 @@ class _Part:
         if binding is None:
             return
         kind, dtype, notes, guessed, *by = binding
-        for column, stored in zip(self._read, [(kind, dtype, guessed), *by], strict=True):
+        for column, stored in zip(self._reads, [(kind, dtype, guessed), *by], strict=True):
             column.type, column.dtype = read(stored[0]), np.dtype(stored[1])
             column.guessed = stored[2]
         self._bind()
@@ -269,13 +266,13 @@ class _Part:
 
     def _fit(self, columns: Sequence[Column]) -> None:
         """Bind the aggregate, or widen it, so that it takes the values of its columns."""
-        changed = [read.fit(column) for read, column in zip(self._read, columns, strict=True)]
+        changed = [read.fit(column) for read, column in zip(self._reads, columns, strict=True)]
         if any(changed):
             self._bind()
 
     def _bind(self) -> None:
-        dtype, *by = (read.dtype for read in self._read if read.dtype is not None)
-        self._aggregate = bound(self._spec, self._read[0].type, dtype, by[0] if by else None)
+        dtype, *by = (read.dtype for read in self._reads if read.dtype is not None)
+        self._aggregate = bound(self._spec, self._reads[0].type, dtype, by[0] if by else None)
         for column in self._aggregate.columns:
             name = f"{self.name}:{column.name}"
             if column.bag:

@@ -374,8 +374,7 @@ class WindowOperator:
                 state, keys, start, end, self.clock, self.watermark,
                 reports=self._reports_merges, element=element,
             )  # fmt: skip
-        opened = np.concatenate((placed.new, placed.changed))
-        self._schedule.at_watermark(opened, self.watermark)
+        self._schedule.at_watermark(placed.opened, self.watermark)
         rows = placed.rows
         if placed.closed is not None:
             late.add(placed.closed, CLOSED, element, start, end)
@@ -422,21 +421,15 @@ class WindowOperator:
             arrival: Position of each element in the whole input.
         """
         state, table, machine = self._state, self._state.table, self._machine
-        every = np.concatenate((rows, changed)) if changed.size else rows
-        touched, place = state.scratch.unique(every, table.capacity)
-        if slices is None or element is None:
-            counts = np.bincount(place[: len(rows)], minlength=len(touched))
-        else:
-            counts = np.zeros(len(touched), dtype=np.int64)
-            kernels().add_at(counts, place, slices.size[element])
+        sizes = None if slices is None or element is None else slices.size[element]
+        touched, counts, complete = kernels().arrive(
+            state.scratch.room(table.capacity), rows, sizes, changed,
+            table["end"], table["new"], table["on_time_new"], self.watermark,
+        )  # fmt: skip
+        if slices is not None and element is not None:
             element, pair = slices.of_each(element)
             rows = rows[pair]
         state.touch(touched)
-        end = table["end"][touched]
-        complete = end <= self.watermark
-        table["new"][touched] += counts
-        fed = counts > 0
-        table["on_time_new"][touched] |= fed & ~complete
         if state.rule != "end":
             times = bundle.times if element is None else bundle.times[element]
             pick = kernels().max_at if state.rule == "latest" else kernels().min_at
@@ -444,10 +437,11 @@ class WindowOperator:
             pick(table["timestamp"], rows[timely], times[timely])
         if self._holds_at_once:
             self._schedule.holds.note(touched)
-        elif complete.any():  # a merge may have brought it what came before completion
+        elif np.count_nonzero(complete):  # a merge may have brought it what came before completion
             self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
         elements = FedElements(rows, bundle.times, element, self.clock, self.watermark)
+        fed = counts > 0
         machine.feed(table, touched[fed], counts[fed], elements)
         if machine.has_deadlines:
             self._schedule.at_clock(touched, self.clock)
@@ -455,7 +449,7 @@ class WindowOperator:
             self._schedule.at_watermark(touched, self.watermark)
         expired = None
         if self._shrinks:
-            expired = self._placement.expiry(end) <= self.watermark
+            expired = self._placement.expiry(table["end"][touched]) <= self.watermark
         elif not machine.fires_before_completion and not complete.any():
             return None
         moments = Moments(complete, True, self.clock, self.watermark)
@@ -496,6 +490,7 @@ class WindowOperator:
         complete = end <= to
         expired = self._placement.expiry(end) <= to
         moments = Moments(complete, False, self.clock, to)
+        self._state.touch(rows)
         panes, staying = self._settle(
             rows, moments, expired=expired, completing=completing, due=due
         )
@@ -525,6 +520,7 @@ class WindowOperator:
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self.watermark
             moments = Moments(complete, False, at, self.watermark)
+            self._state.touch(rows)
             panes, _ = self._settle(rows, moments, due=at, orders=orders)
             if panes is not None:
                 batches.append(panes)
@@ -547,7 +543,7 @@ class WindowOperator:
         """Evaluate triggers, fire what is ready, release the expired: the one way to a pane.
 
         Args:
-            rows: Distinct rows.
+            rows: Distinct rows, which are touched already.
             moments: What triggers are evaluated by.
             expired: Which of them have expired, if any may have.
             completing: Which of them this step completes.
@@ -559,9 +555,10 @@ class WindowOperator:
             The panes, and the rows that are still there.
         """
         state, table = self._state, self._state.table
-        state.touch(rows)
         was_finished = table["finished"][rows]
         ready = self._machine.ready(table, rows, moments) & ~was_finished
+        if expired is None and not np.count_nonzero(ready):
+            return None, rows
         finished = np.zeros(len(rows), dtype=np.bool_)
         finished[ready] = self._machine.fire(table, rows[ready], moments.at(ready))
         has_new = table["new"][rows] > 0

@@ -13,7 +13,13 @@ from lowwater.engine.window.slices import Slices, find_slices, sliced
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.arrays import Scratch
-from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
+from lowwater.time import (
+    START_OF_TIME,
+    Int64Array,
+    earliest,
+    saturating_add,
+    saturating_add_array,
+)
 
 Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
 """(element, start, end) of (element, window) pairs; ``None`` for one window each, in order."""
@@ -116,6 +122,7 @@ class Placement:
 
     ``gone_until``: windows that end there or before had expired under a former, shorter lateness.
     Their state was released, so they stay expired when a restart allows more (S-O7).
+    ``has_slices``: whether elements may share their windows.
 
     Args:
         windowing: The windows and their allowed lateness.
@@ -127,17 +134,13 @@ class Placement:
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
         self._sliced = sliced(windowing.windows)
+        self.has_slices = self._sliced is not None
         if self._sliced is not None and self._sliced.slice_us <= 0:
             raise InvalidArgument(
                 f"slice_us of {type(self._windows).__name__} is {self._sliced.slice_us}",
                 where="window",
                 hint="It divides the distance between any two slices: give one microsecond or more",
             )
-
-    @property
-    def has_slices(self) -> bool:
-        """Whether elements may share their windows."""
-        return self._sliced is not None
 
     def slices(
         self, times: Int64Array, keys: Int64Array, capacity: int, scratch: Scratch
@@ -180,7 +183,7 @@ class Placement:
         if watermark == START_OF_TIME or not len(end):
             return element, start, end
         # Expiry rises with the end: where the earliest window has not expired, none has.
-        first = int(end.min())
+        first = earliest(end)
         if self.expires(first) > watermark and first > self.gone_until:
             return element, start, end
         expired = (self.expiry(end) <= watermark) | (end <= self.gone_until)

@@ -8,6 +8,7 @@ import numpy as np
 
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.window.window_state import WindowState
+from lowwater.kernels import kernels
 from lowwater.state.deadlines import Deadlines
 from lowwater.time import END_OF_TIME, Instant, Int64Array
 from lowwater.watermark import Hold
@@ -46,13 +47,8 @@ class RowQueue:
     def push(self, rows: Int64Array, times: Int64Array) -> None:
         """Queue rows, unless an entry for an earlier time is valid for them already."""
         column = self._state.table[self._name]
-        sooner = times < column[rows]
-        if self._ends:
-            sooner |= (times == END_OF_TIME) & (column[rows] == END_OF_TIME)
-        if not sooner.all():
-            rows, times = rows[sooner], times[sooner]
+        rows, times = kernels().bring_forward(column, rows, times, self._ends)
         if rows.size:
-            column[rows] = times
             self._queue.push(times, rows)
 
     def pop(self, upto: int) -> Int64Array:
@@ -105,10 +101,7 @@ class WatermarkHolds:
     def note(self, rows: Int64Array) -> None:
         """Queue the holds of rows that can keep the output watermark back."""
         if rows.size:
-            at = self.times(rows)
-            held = at < END_OF_TIME
-            if held.any():
-                self._queue.push(rows[held], at[held])
+            self._queue.push(rows, self.times(rows))
 
     def lowest(self, low: int) -> int:
         """Return the earliest hold, if it is before ``low``; else ``low``."""
@@ -143,7 +136,8 @@ class WatermarkHolds:
         if state.rule != "end":
             seen = table["timestamp"][rows]
             at = np.where(seen == state.no_timestamp, at, seen)
-        return np.where(table["on_time_new"][rows], at, END_OF_TIME)
+        at[~table["on_time_new"][rows]] = END_OF_TIME
+        return at
 
 
 @final
@@ -176,11 +170,12 @@ class Schedule:
         """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
         table = self._state.table
         end = table["end"][rows]
-        expiry = self._state.placement.expiry(end)
+        due = self._state.placement.expiry(end)
         if not self._machine.watches_completion:
-            return expiry
-        waiting = (end > watermark) & ~table["finished"][rows]
-        due = np.where(waiting, end, expiry)
+            return due
+        waiting = end > watermark
+        waiting &= ~table["finished"][rows]
+        due[waiting] = end[waiting]
         if self._machine.wakes:
             wake = self._machine.next_wake(table, rows, watermark)
             due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import lowwater as lw
 import lowwater.kernels
 from lowwater.errors import InvalidArgument, PipelineWarning
-from lowwater.kernels import Kernels, compiled, plain
+from lowwater.kernels import Kernels, compiled, compiling, plain
 from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from tests.kernels import using
@@ -221,6 +221,138 @@ def test_searching_segments(seed: int, counts: list[int], or_equal: bool) -> Non
         assert below.tolist() == wanted
 
 
+Spans = list[tuple[int, int, int]]
+
+
+def merged_one_by_one(spans: Spans, touching: bool) -> Spans:
+    """Return the (key, start, end) that intervals merge into."""
+    merged: Spans = []
+    for key, start, end in sorted(spans):
+        if merged and merged[-1][0] == key and start < merged[-1][2] + touching:
+            merged[-1] = key, merged[-1][1], max(end, merged[-1][2])
+        else:
+            merged.append((key, start, end))
+    return merged
+
+
+@given(SEEDS, st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.booleans())
+def test_gathering_what_merges(
+    seed: int, size: int, there: int, longest: int, touching: bool
+) -> None:
+    random = np.random.default_rng(seed)
+
+    def drawn_spans(count: int) -> Spans:
+        keys, start = random.integers(0, 4, count), random.integers(0, 60, count)
+        end = start + 1 + random.integers(0, longest, count)
+        return list(zip(keys.tolist(), start.tolist(), end.tolist(), strict=True))
+
+    new, old = drawn_spans(size), merged_one_by_one(drawn_spans(there), touching)
+    rows = random.permutation(40)[: len(old)]
+    key_of, starts, ends = np.zeros((3, 40), dtype=np.int64)
+    for row, (key, begin, stop) in zip(rows.tolist(), old, strict=True):
+        key_of[row], starts[row], ends[row] = key, begin, stop
+    count = np.bincount(key_of[rows], minlength=4)
+    pool = np.concatenate((rows, random.integers(0, 40, 5)))  # more than is in use
+    keys, start, end = (np.array(each) for each in zip(*new, strict=True))
+    found = [
+        kind.gather(
+            keys, start, end, touching, pool, np.cumsum(count) - count, count, key_of, starts, ends
+        )
+        for kind in KINDS
+    ]
+    assert [each.tolist() for each in found[0]] == [each.tolist() for each in found[1]]
+
+    of, key, begin, stop, hit, row_group = (each.tolist() for each in found[0])
+    groups = list(zip(key, begin, stop, strict=True))
+    near = [
+        (row, span)
+        for row, span in zip(rows.tolist(), old, strict=True)
+        if any(k == span[0] and a <= span[2] and span[1] <= b for k, a, b in new)
+    ]
+    assert hit == [row for row, _ in near]
+    assert groups == merged_one_by_one([*new, *(span for _, span in near)], touching)
+    for (k, a, b), at in zip([*new, *(span for _, span in near)], of + row_group, strict=True):
+        assert (k, True, True) == (groups[at][0], groups[at][1] <= a, b <= groups[at][2])
+
+
+@given(SEEDS, st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_joining_rows(seed: int, sizes: list[int]) -> None:
+    random = np.random.default_rng(seed)
+    start, end = random.integers(0, 2, (2, len(sizes))) + np.array([[0], [5]])
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    if not len(group):
+        return
+    rows = random.permutation(60)[: len(group)]
+    starts, ends = random.integers(0, 2, (2, 60)) + np.array([[0], [5]])
+    order = np.lexsort((ends[rows], starts[rows], group))
+    rows = rows[order]
+    found = [kind.join(rows, group, starts, ends, start, end) for kind in KINDS]
+    assert [each.tolist() for each in found[0]] == [each.tolist() for each in found[1]]
+
+    joined = found[0]
+    members = np.split(joined.members, joined.first[1:]) if len(joined.changed) else []
+    merging = dict(zip(joined.changed.tolist(), members, strict=True))
+    renewed = dict(zip(joined.changed.tolist(), joined.renewed.tolist(), strict=True))
+    into: dict[int, int] = {}
+    for at, size in enumerate(sizes):
+        own = rows[group == at].tolist()
+        equal = [row for row in own if (starts[row], ends[row]) == (start[at], end[at])]
+        goes_on = joined.into[at]
+        assert goes_on in (equal or own or [-1])
+        assert (at in merging) == (size > 1 or (size == 1 and not equal))
+        if at in merging:
+            assert merging[at].tolist() == own
+            assert renewed[at] == (not equal)
+            into |= {row: goes_on for row in own if row != goes_on}
+    assert dict(zip(joined.leaving.tolist(), joined.target.tolist(), strict=True)) == into
+
+
+@given(SEEDS, st.sampled_from([0, 1, 2, 200]), st.sampled_from([0, 1, 2, 200]), st.booleans())
+def test_counting_what_arrives(seed: int, size: int, more: int, is_sized: bool) -> None:
+    random = np.random.default_rng(seed)
+    rows, others = ints(random, size, 64), ints(random, more, 64)
+    sizes = ints(random, size, 9) if is_sized else None
+    counts = dict.fromkeys([*rows.tolist(), *others.tolist()], 0)
+    for row, by in zip(rows.tolist(), [1] * size if sizes is None else sizes.tolist(), strict=True):
+        counts[row] += by
+    ends, new, on_time = ints(random, 64, 9), ints(random, 64, 9), ints(random, 64, 2) > 0
+    watermark = int(random.integers(0, 9))
+    wanted = [n + counts.get(row, 0) for row, n in enumerate(new.tolist())]
+    marked = [
+        mark or (counts.get(row, 0) > 0 and end > watermark)
+        for row, (mark, end) in enumerate(zip(on_time.tolist(), ends.tolist(), strict=True))
+    ]
+    for kind in KINDS:
+        stamp = random.integers(-(2**62), 2**62, 64)
+        after, marks = new.copy(), on_time.copy()
+        arrived = kind.arrive(stamp, rows, sizes, others, ends, after, marks, watermark)
+        assert arrived.touched.tolist() == list(counts)
+        assert arrived.counts.tolist() == list(counts.values())
+        assert arrived.complete.tolist() == [bool(ends[row] <= watermark) for row in counts]
+        assert (after.tolist(), marks.tolist()) == (wanted, marked)
+
+
+@given(SEEDS, SIZES, st.booleans())
+def test_bringing_forward(seed: int, size: int, ends: bool) -> None:
+    random = np.random.default_rng(seed)
+    special = np.array([START_OF_TIME, 3, 4, 5, END_OF_TIME])
+    before, times = random.choice(special, 1_000), random.choice(special, size)
+    rows = random.permutation(1_000)[:size]
+    for kind in KINDS:
+        column = before.copy()
+        written, at = kind.bring_forward(column, rows, times, ends)
+        sooner = [
+            (row, time)
+            for row, time in zip(rows.tolist(), times.tolist(), strict=True)
+            if time < before[row] or (ends and time == before[row] == END_OF_TIME)
+        ]
+        assert list(zip(written.tolist(), at.tolist(), strict=True)) == sooner
+        wanted = before.tolist()
+        for row, time in sooner:
+            wanted[row] = time
+        assert column.tolist() == wanted
+
+
 @given(st.lists(st.tuples(st.integers(-5, 50), st.integers(0, 300)), max_size=12))
 def test_expanding_ranges(ranges: list[tuple[int, int]]) -> None:
     start = np.array([s for s, _ in ranges], dtype=np.int64)
@@ -323,7 +455,7 @@ def test_a_numba_that_does_not_load(wanted: str, tmp_path: Path) -> None:
 def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert compiled._is_cacheable()
+    assert compiling._is_cacheable()
 
     def uncached(**options: Any) -> Any:
         def refuse(loop: Any) -> Any:
@@ -331,8 +463,8 @@ def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
 
         return refuse
 
-    monkeypatch.setattr(compiled, "njit", uncached)
-    assert not compiled._is_cacheable()
+    monkeypatch.setattr(compiling, "njit", uncached)
+    assert not compiling._is_cacheable()
     monkeypatch.setattr(compiled, "IS_CACHED", False)
     with using("numpy"), pytest.warns(PipelineWarning, match="Set NUMBA_CACHE_DIR"):
         lowwater.kernels.use("numba")
