@@ -7,47 +7,27 @@ declared, so nothing is compiled later. Inputs are declared read-only, which tak
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
 from lowwater.kernels import plain
+from lowwater.kernels.compiled_ids import add_to_filter as add_to_filter
+from lowwater.kernels.compiled_ids import hash_bytes as hash_bytes
+from lowwater.kernels.compiled_ids import may_be_in_filter as may_be_in_filter
+from lowwater.kernels.compiled_ids import sort_hashes as sort_hashes
+from lowwater.kernels.compiler import HASHES, HASHES_OUT, IN, OUT, array, compiled, whole
+from lowwater.kernels.compiler import IS_CACHED as IS_CACHED
 from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Claims
 from lowwater.time import Int64Array
 
 NAME = "numba"
 
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 _Hashes: TypeAlias = NDArray[np.uint64]
 
-
-def _array(dtype: Any, *, written: bool = False) -> Any:
-    return types.Array(dtype, 1, "C", readonly=not written)
-
-
-_IN, _OUT = _array(types.int64), _array(types.int64, written=True)
-_SLOTS, _SLOTS_OUT = _array(types.int32), _array(types.int32, written=True)
-_HASHES, _HASHES_OUT = _array(types.uint64), _array(types.uint64, written=True)
-
-
-def _is_cacheable() -> bool:
-    """Whether numba has a folder to keep what it compiles in."""
-    try:
-        njit(cache=True)(_is_cacheable)
-    except RuntimeError:
-        return False
-    return True
-
-
-IS_CACHED = _is_cacheable()
-
-
-def _compiled(*signatures: Any) -> Callable[[_Loop], _Loop]:
-    options: Any = {"cache": IS_CACHED, "nogil": True, "error_model": "numpy"}
-    return cast("Callable[[_Loop], _Loop]", njit(list(signatures), **options))
-
+_SLOTS, _SLOTS_OUT = array(types.int32), array(types.int32, written=True)
 
 _FACTORS = tuple(np.uint64(each) for each in MULTIPLIERS)
 _BLOCK = 256  # tuples that are looked up together
@@ -58,13 +38,13 @@ def _finished(hashed: np.uint64) -> np.uint64:
     return (hashed ^ (hashed >> np.uint64(29))) * _FACTORS[1]
 
 
-@_compiled(types.void(_IN, _HASHES_OUT))
+@compiled(types.void(IN, HASHES_OUT))
 def _mixed_one(first: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashes[i] = _finished(np.uint64(first[i]) * _FACTORS[0])
 
 
-@_compiled(types.void(_IN, _IN, _HASHES_OUT))
+@compiled(types.void(IN, IN, HASHES_OUT))
 def _mixed_two(first: Int64Array, second: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashed = np.uint64(first[i]) * _FACTORS[0]
@@ -72,7 +52,7 @@ def _mixed_two(first: Int64Array, second: Int64Array, hashes: _Hashes) -> None:
         hashes[i] = _finished(hashed)
 
 
-@_compiled(types.void(_IN, _IN, _IN, _HASHES_OUT))
+@compiled(types.void(IN, IN, IN, HASHES_OUT))
 def _mixed_three(first: Int64Array, second: Int64Array, third: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashed = np.uint64(first[i]) * _FACTORS[0]
@@ -125,7 +105,7 @@ def _look(
         found[i - begin] = row if same & (row >= 0) else -1
 
 
-@_compiled(types.void(_SLOTS, _HASHES, *[_IN] * 6, _OUT))
+@compiled(types.void(_SLOTS, HASHES, *[IN] * 6, OUT))
 def _find(
     slots: NDArray[np.int32], hashes: _Hashes,
     a: Int64Array, b: Int64Array, c: Int64Array,
@@ -151,7 +131,7 @@ def _find(
 _TWO = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
 
 
-@_compiled(_TWO(_SLOTS_OUT, _HASHES, *[_IN] * 6, *[_OUT] * 5))
+@compiled(_TWO(_SLOTS_OUT, HASHES, *[IN] * 6, *[OUT] * 5))
 def _find_or_claim(
     slots: NDArray[np.int32], hashes: _Hashes,
     a: Int64Array, b: Int64Array, c: Int64Array,
@@ -191,7 +171,7 @@ def _find_or_claim(
     return absent, new
 
 
-@_compiled(types.void(_SLOTS_OUT, _HASHES, _IN, _SLOTS_OUT))
+@compiled(types.void(_SLOTS_OUT, HASHES, IN, _SLOTS_OUT))
 def _place(
     slots: NDArray[np.int32], hashes: _Hashes, rows: Int64Array, slot: NDArray[np.int32]
 ) -> None:
@@ -204,7 +184,7 @@ def _place(
         slot[i] = at
 
 
-@_compiled(types.int64(_OUT, _IN, _OUT, _OUT))
+@compiled(types.int64(OUT, IN, OUT, OUT))
 def _unique(stamp: Int64Array, rows: Int64Array, distinct: Int64Array, places: Int64Array) -> int:
     # A sparse set (Briggs and Torczon, 1993): what the stamps held before does not matter.
     count = 0
@@ -224,7 +204,7 @@ _DIGIT = 11  # bits
 _MOST_DIGITS = 4
 
 
-@_compiled(types.boolean(_IN, _OUT, _OUT))
+@compiled(types.boolean(IN, OUT, OUT))
 def _argsort(values: Int64Array, order: Int64Array, spare: Int64Array) -> bool:
     """Sort by radix into ``order``; false if the values span too many bits for that to pay."""
     low = high = values[0]
@@ -267,13 +247,13 @@ def _argsort(values: Int64Array, order: Int64Array, spare: Int64Array) -> bool:
 _NUMBERS = ((types.int64, types.int64), (types.float64, types.float64), (types.int64, types.int8))
 
 
-@_compiled(*(types.void(_array(to, written=True), _IN, _array(of)) for to, of in _NUMBERS))
+@compiled(*(types.void(array(to, written=True), IN, array(of)) for to, of in _NUMBERS))
 def _add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         target[rows[i]] += values[i]
 
 
-@_compiled(types.void(_OUT, _IN, types.int64))
+@compiled(types.void(OUT, IN, types.int64))
 def _add_one_at(target: Int64Array, rows: Int64Array, value: int) -> None:
     for i in range(len(rows)):
         target[rows[i]] += value
@@ -282,7 +262,7 @@ def _add_one_at(target: Int64Array, rows: Int64Array, value: int) -> None:
 _ORDERED = (types.int64, types.float64)
 
 
-@_compiled(*(types.void(_array(of, written=True), _IN, _array(of)) for of in _ORDERED))
+@compiled(*(types.void(array(of, written=True), IN, array(of)) for of in _ORDERED))
 def _max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         value, held = values[i], target[rows[i]]
@@ -291,7 +271,7 @@ def _max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> Non
             target[rows[i]] = value
 
 
-@_compiled(*(types.void(_array(of, written=True), _IN, _array(of)) for of in _ORDERED))
+@compiled(*(types.void(array(of, written=True), IN, array(of)) for of in _ORDERED))
 def _min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     for i in range(len(rows)):
         value, held = values[i], target[rows[i]]
@@ -299,7 +279,7 @@ def _min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> Non
             target[rows[i]] = value
 
 
-@_compiled(types.int64(_IN, _IN, _IN, types.boolean, _OUT, _OUT, _OUT))
+@compiled(types.int64(IN, IN, IN, types.boolean, OUT, OUT, OUT))
 def _merge_overlapping(
     keys: Int64Array,
     start: Int64Array,
@@ -322,7 +302,7 @@ def _merge_overlapping(
     return last + 1
 
 
-@_compiled(types.void(_IN, _IN, _IN, _IN, _IN, types.boolean, _OUT))
+@compiled(types.void(IN, IN, IN, IN, IN, types.boolean, OUT))
 def _count_below(
     pool: Int64Array,
     at: Int64Array,
@@ -344,7 +324,7 @@ def _count_below(
         below[i] = low
 
 
-@_compiled(types.void(_IN, _IN, _OUT, _OUT))
+@compiled(types.void(IN, IN, OUT, OUT))
 def _expand_ranges(
     start: Int64Array, count: Int64Array, places: Int64Array, which: Int64Array
 ) -> None:
@@ -360,7 +340,7 @@ def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
     if len(values) > _WIDEST:
         return plain.mixed(values)
     hashes = np.empty(len(values[0]), dtype=np.uint64)
-    _MIXED[len(values)](*map(_whole, values), hashes)
+    _MIXED[len(values)](*map(whole, values), hashes)
     return hashes
 
 
@@ -390,19 +370,19 @@ def place(
     slots: NDArray[np.int32], columns: Sequence[Int64Array], rows: Int64Array
 ) -> NDArray[np.int32]:
     slot = np.empty(len(rows), dtype=np.int32)
-    _place(slots, mixed([column[rows] for column in columns]), _whole(rows), slot)
+    _place(slots, mixed([column[rows] for column in columns]), whole(rows), slot)
     return slot
 
 
 def unique(stamp: Int64Array, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
     distinct, places = np.empty((2, len(rows)), dtype=np.int64)
-    count = _unique(stamp, _whole(rows), distinct, places)
+    count = _unique(stamp, whole(rows), distinct, places)
     return distinct[:count], places
 
 
 def argsort(values: Int64Array) -> Int64Array:
     order, spare = np.empty((2, len(values)), dtype=np.int64)
-    if len(values) and not _argsort(_whole(values), order, spare):
+    if len(values) and not _argsort(whole(values), order, spare):
         return plain.argsort(values)
     return order
 
@@ -410,21 +390,21 @@ def argsort(values: Int64Array) -> Int64Array:
 def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -> None:
     if isinstance(values, int):
         if target.dtype == np.int64:
-            return _add_one_at(target, _whole(rows), values)
+            return _add_one_at(target, whole(rows), values)
     elif (target.dtype, values.dtype) in _ADDED and values.shape == rows.shape:
-        return _add_at(target, _whole(rows), _whole(values))
+        return _add_at(target, whole(rows), whole(values))
     return plain.add_at(target, rows, values)
 
 
 def max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
-        return _max_at(target, _whole(rows), _whole(values))
+        return _max_at(target, whole(rows), whole(values))
     return plain.max_at(target, rows, values)
 
 
 def min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     if target.dtype == values.dtype and target.dtype in _PICKED and values.shape == rows.shape:
-        return _min_at(target, _whole(rows), _whole(values))
+        return _min_at(target, whole(rows), whole(values))
     return plain.min_at(target, rows, values)
 
 
@@ -432,9 +412,7 @@ def merge_overlapping(
     keys: Int64Array, start: Int64Array, end: Int64Array, touching: bool
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     group, starts, ends = np.empty((3, len(keys)), dtype=np.int64)
-    count = _merge_overlapping(
-        _whole(keys), _whole(start), _whole(end), touching, group, starts, ends
-    )
+    count = _merge_overlapping(whole(keys), whole(start), whole(end), touching, group, starts, ends)
     return group, starts[:count], ends[:count]
 
 
@@ -447,13 +425,13 @@ def count_below(
     or_equal: bool,
 ) -> Int64Array:
     below = np.empty(len(at), dtype=np.int64)
-    _count_below(pool, _whole(at), _whole(count), _whole(column), _whole(bound), or_equal, below)
+    _count_below(pool, whole(at), whole(count), whole(column), whole(bound), or_equal, below)
     return below
 
 
 def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
     places, which = np.empty((2, int(count.sum())), dtype=np.int64)
-    _expand_ranges(_whole(start), _whole(count), places, which)
+    _expand_ranges(whole(start), whole(count), places, which)
     return places, which
 
 
@@ -466,10 +444,5 @@ _PICKED = {np.dtype(np.int64), np.dtype(np.float64)}
 
 
 def _three(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array, Int64Array]:
-    whole = [*map(_whole, columns)]
-    return whole[0], whole[min(1, len(whole) - 1)], whole[-1]
-
-
-def _whole(column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column whose values stand side by side, as the loops are declared for."""
-    return column if column.flags.c_contiguous else np.ascontiguousarray(column)
+    every = [*map(whole, columns)]
+    return every[0], every[min(1, len(every) - 1)], every[-1]

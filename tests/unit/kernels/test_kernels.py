@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import lowwater as lw
 import lowwater.kernels
 from lowwater.errors import InvalidArgument, PipelineWarning
-from lowwater.kernels import Kernels, compiled, plain
+from lowwater.kernels import Kernels, compiled, compiler, plain
 from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from tests.kernels import using
@@ -323,7 +323,7 @@ def test_a_numba_that_does_not_load(wanted: str, tmp_path: Path) -> None:
 def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert compiled._is_cacheable()
+    assert compiler._is_cacheable()
 
     def uncached(**options: Any) -> Any:
         def refuse(loop: Any) -> Any:
@@ -331,8 +331,8 @@ def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
 
         return refuse
 
-    monkeypatch.setattr(compiled, "njit", uncached)
-    assert not compiled._is_cacheable()
+    monkeypatch.setattr(compiler, "njit", uncached)
+    assert not compiler._is_cacheable()
     monkeypatch.setattr(compiled, "IS_CACHED", False)
     with using("numpy"), pytest.warns(PipelineWarning, match="Set NUMBA_CACHE_DIR"):
         lowwater.kernels.use("numba")
