@@ -34,7 +34,7 @@ from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
-from lowwater.engine.window.slices import Slices
+from lowwater.engine.window.slices import SharedWindows, Slices
 from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
@@ -362,12 +362,16 @@ class WindowOperator:
             return StepOutput(None, late.batch())
         if keys is None:
             keys = state.encode_keys(bundle.keys)
+        shared = None
         if slices is not None:
-            keys = keys[slices.one]
-            element = np.arange(len(keys)) if element is None else element
-        if element is not None:
+            element = np.arange(len(slices.one)) if element is None else element
+            shared = slices.windows(element, start, end, state.scratch)
+            keys = keys[slices.one[element if shared is None else element[shared.one]]]
+        elif element is not None:
             keys = keys[element]
-        if state.merging is None:
+        if shared is not None:
+            placed = place_plain(state, keys, start[shared.one], end[shared.one], shared.of)
+        elif state.merging is None:
             placed = place_plain(state, keys, start, end)
         else:
             placed = place_merging(
@@ -382,9 +386,10 @@ class WindowOperator:
             admitted = ~placed.closed
             rows = rows[admitted]
             element = np.flatnonzero(admitted) if element is None else element[admitted]
+            shared = None
         panes = None
         if rows.size or placed.changed.size:
-            panes = self._accumulate(bundle, slices, element, rows, placed.changed, arrival)
+            panes = self._accumulate(bundle, slices, shared, element, rows, placed.changed, arrival)
         state.forget_keys()
         return StepOutput(panes, late.batch(), placed.merges)
 
@@ -404,6 +409,7 @@ class WindowOperator:
         self,
         bundle: Bundle,
         slices: Slices | None,
+        shared: SharedWindows | None,
         element: Int64Array | None,
         rows: Int64Array,
         changed: Int64Array,
@@ -416,6 +422,7 @@ class WindowOperator:
         Args:
             bundle: The elements.
             slices: Their slices; ``None`` if windows were looked up for each element.
+            shared: Which of ``rows`` are one window, if that is known.
             element: The element that each row is for, or the slice; ``None`` for one each.
             rows: The row of each (element or slice, window).
             changed: Rows that a merge changed.
@@ -423,7 +430,10 @@ class WindowOperator:
         """
         state, table, machine = self._state, self._state.table, self._machine
         every = np.concatenate((rows, changed)) if changed.size else rows
-        touched, place = state.scratch.unique(every, table.capacity)
+        if shared is None:
+            touched, place = state.scratch.unique(every, table.capacity)
+        else:
+            touched, place = rows[shared.one], shared.of
         if slices is None or element is None:
             counts = np.bincount(place[: len(rows)], minlength=len(touched))
         else:
