@@ -212,6 +212,30 @@ class Kernels(Protocol):
     def expand_ranges(self, start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return all integers of the ranges ``[start, start + count)``, and each one's range."""
 
+    def hash_bytes(
+        self, data: NDArray[np.uint8], starts: Int64Array, lengths: Int64Array, seed: int
+    ) -> NDArray[np.uint64]:
+        """Return the XXH64 of each of several stretches of a buffer. O(bytes)."""
+
+    def sort_hashes(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Int64Array]:
+        """Return hashes sorted, and the stable order that sorts them.
+
+        O(n) expected where they are spread evenly over 64 bits.
+        """
+
+    def add_to_filter(self, words: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> None:
+        """Set the bits of each hash in a Bloom filter. O(n).
+
+        A hash has its bits in one word (Putze, Sanders and Singler, "Cache-, Hash- and
+        Space-Efficient Bloom Filters", 2007). Its upper half, scaled, says which word, and its
+        lowest 30 bits which five bits of it: so sorted hashes meet the words in order.
+        """
+
+    def may_be_in_filter(
+        self, words: NDArray[np.uint64], hashes: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """Return which hashes have all their bits in a filter; bool, shape (n,). O(n)."""
+
 
 class _Choice:
     """Which kernels this process uses."""

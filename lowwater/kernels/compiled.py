@@ -14,12 +14,16 @@ from numba import njit, types
 from numpy.typing import NDArray
 
 from lowwater.kernels import plain
+from lowwater.kernels.compiled_ids import add_to_filter as add_to_filter
+from lowwater.kernels.compiled_ids import hash_bytes as hash_bytes
+from lowwater.kernels.compiled_ids import may_be_in_filter as may_be_in_filter
+from lowwater.kernels.compiled_ids import sort_hashes as sort_hashes
 from lowwater.kernels.compiled_merging import count_below as count_below
 from lowwater.kernels.compiled_merging import gather as gather
 from lowwater.kernels.compiled_merging import join as join
 from lowwater.kernels.compiled_merging import merge_overlapping as merge_overlapping
-from lowwater.kernels.compiling import IN, OUT, array, compiled, several, whole
-from lowwater.kernels.compiling import IS_CACHED as IS_CACHED
+from lowwater.kernels.compiler import HASHES, HASHES_OUT, IN, OUT, array, compiled, several, whole
+from lowwater.kernels.compiler import IS_CACHED as IS_CACHED
 from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Arrived, Claims
 from lowwater.time import END_OF_TIME, Int64Array
 
@@ -28,7 +32,6 @@ NAME = "numba"
 _Hashes: TypeAlias = NDArray[np.uint64]
 
 _SLOTS, _SLOTS_OUT = array(types.int32), array(types.int32, written=True)
-_HASHES, _HASHES_OUT = array(types.uint64), array(types.uint64, written=True)
 _BOOLS = array(types.boolean, written=True)
 _FACTORS = tuple(np.uint64(each) for each in MULTIPLIERS)
 _BLOCK = 256  # tuples that are looked up together
@@ -39,13 +42,13 @@ def _finished(hashed: np.uint64) -> np.uint64:
     return (hashed ^ (hashed >> np.uint64(29))) * _FACTORS[1]
 
 
-@compiled(types.void(IN, _HASHES_OUT))
+@compiled(types.void(IN, HASHES_OUT))
 def _mixed_one(first: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashes[i] = _finished(np.uint64(first[i]) * _FACTORS[0])
 
 
-@compiled(types.void(IN, IN, _HASHES_OUT))
+@compiled(types.void(IN, IN, HASHES_OUT))
 def _mixed_two(first: Int64Array, second: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashed = np.uint64(first[i]) * _FACTORS[0]
@@ -53,7 +56,7 @@ def _mixed_two(first: Int64Array, second: Int64Array, hashes: _Hashes) -> None:
         hashes[i] = _finished(hashed)
 
 
-@compiled(types.void(IN, IN, IN, _HASHES_OUT))
+@compiled(types.void(IN, IN, IN, HASHES_OUT))
 def _mixed_three(first: Int64Array, second: Int64Array, third: Int64Array, hashes: _Hashes) -> None:
     for i in range(len(first)):
         hashed = np.uint64(first[i]) * _FACTORS[0]
@@ -186,7 +189,7 @@ def _find_or_claim(
     return absent, new
 
 
-@compiled(types.void(_SLOTS_OUT, _HASHES, IN, _SLOTS_OUT))
+@compiled(types.void(_SLOTS_OUT, HASHES, IN, _SLOTS_OUT))
 def _place(
     slots: NDArray[np.int32], hashes: _Hashes, rows: Int64Array, slot: NDArray[np.int32]
 ) -> None:

@@ -7,7 +7,7 @@ from numba import njit, types
 from numpy.typing import NDArray
 
 from lowwater.kernels import plain
-from lowwater.kernels.compiling import IN, OUT, array, compiled, several, whole
+from lowwater.kernels.compiler import IN, OUT, array, compiled, several, whole
 from lowwater.kernels.plain import Gathered, JoinedRows
 from lowwater.time import Int64Array
 

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels.plain_ids import add_to_filter as add_to_filter
+from lowwater.kernels.plain_ids import may_be_in_filter as may_be_in_filter
+from lowwater.kernels.plain_ids import sort_hashes as sort_hashes
+from lowwater.kernels.plain_xxh64 import hash_bytes as hash_bytes
 from lowwater.time import END_OF_TIME, Int64Array
 
 NAME = "numpy"

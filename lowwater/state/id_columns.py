@@ -9,6 +9,7 @@ from typing import Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels import kernels
 from lowwater.state.xxh64 import UInt64Array, hash_bytes
 from lowwater.time import Int64Array
 
@@ -78,8 +79,20 @@ class IdColumns:
 
     def take(self, rows: Int64Array) -> IdColumns:
         """Return the ids at ``rows``, with their bytes one after the other. O(bytes)."""
+        return self._taken(rows, self.hashes[rows])
+
+    def sorted(self) -> tuple[IdColumns, Int64Array]:
+        """Return the ids sorted by hash, and the stable order that sorts them. O(bytes)."""
+        hashes, order = kernels().sort_hashes(self.hashes)
+        return self._taken(order, hashes), order
+
+    def _taken(self, rows: Int64Array, hashes: UInt64Array) -> IdColumns:
+        count = len(rows)
+        if self.width and count <= len(self):  # then starts and lengths are those of any ids here
+            data = self._bytes(rows, self.lengths)
+            return IdColumns(hashes, self.starts[:count], self.lengths[:count], data, self.width)
         lengths = self.lengths[rows]
-        return IdColumns.packed(lengths, self._bytes(rows, lengths), self.hashes[rows])
+        return IdColumns.packed(lengths, self._bytes(rows, lengths), hashes)
 
     def slice(self, start: int, stop: int) -> IdColumns:
         """Return ids ``start`` to ``stop`` (exclusive) without copying."""
@@ -111,9 +124,7 @@ class IdColumns:
 class HashFilter:
     """Says of a hash that it was not added, or that it may have been.
 
-    It consists of Bloom filters, the next one larger when one is full. Each id has its bits in one
-    word of 64 bits (Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters",
-    2007), so that columns of hashes take a few array operations.
+    It consists of Bloom filters, the next one larger when one is full.
 
     Args:
         room: How many hashes to expect.
@@ -142,23 +153,16 @@ class HashFilter:
                 self._left = self._room
                 self._words.append(_words(self._room))
             part = hashes[at : at + self._left]
-            words = self._words[-1]
-            np.bitwise_or.at(words, _places(part, words), filter_bits(part))
+            kernels().add_to_filter(self._words[-1], part)
             self._left -= len(part)
             at += len(part)
         self._count += len(hashes)
 
-    def perhaps(self, hashes: UInt64Array, bits: UInt64Array | None = None) -> NDArray[np.bool_]:
-        """Return which hashes may have been added; bool, shape (n,).
-
-        Args:
-            hashes: The hashes.
-            bits: What :func:`filter_bits` returns for them, if it is known.
-        """
-        bits = filter_bits(hashes) if bits is None else bits
-        found = np.zeros(len(hashes), dtype=np.bool_)
-        for words in self._words:
-            found |= words[_places(hashes, words)] & bits == bits
+    def perhaps(self, hashes: UInt64Array) -> NDArray[np.bool_]:
+        """Return which hashes may have been added; bool, shape (n,). Fastest if they are sorted."""
+        found = kernels().may_be_in_filter(self._words[0], hashes)
+        for words in self._words[1:]:
+            found |= kernels().may_be_in_filter(words, hashes)
         return found
 
     def _check(self) -> None:
@@ -169,23 +173,8 @@ class HashFilter:
 
 # Two bytes per id: about one new id in a hundred passes, and costs a look at the filters of runs.
 BITS_PER_ID = 16
-_BITS = 5
 _GROWTH = 4
 
 
 def _words(room: int) -> UInt64Array:
     return np.zeros(max(1, int(room * BITS_PER_ID) >> 6), dtype=np.uint64)
-
-
-def _places(hashes: UInt64Array, words: UInt64Array) -> Int64Array:
-    high = hashes >> np.uint64(32)
-    return ((high * np.uint64(len(words))) >> np.uint64(32)).view(np.int64)
-
-
-def filter_bits(hashes: UInt64Array) -> UInt64Array:
-    """Return the bits that each hash has in its word of a filter."""
-    bits = np.zeros(len(hashes), dtype=np.uint64)
-    for number in range(_BITS):
-        place = (hashes >> np.uint64(6 * number)) & np.uint64(63)
-        bits |= np.uint64(1) << place
-    return bits

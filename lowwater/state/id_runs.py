@@ -23,7 +23,8 @@ PLACE = Struct(">II")
 
 _COUNT = Struct("<I")
 _HASH, _EXPIRY, _LENGTH = np.dtype("<u8"), np.dtype("<i8"), np.dtype("<u4")
-_PER_ID = _HASH.itemsize + _EXPIRY.itemsize + _LENGTH.itemsize
+_SIZES = (_HASH.itemsize, _EXPIRY.itemsize, _LENGTH.itemsize)
+_PER_ID = sum(_SIZES)
 
 
 @final
@@ -47,9 +48,8 @@ class IdRun:
         """Return the ids of some runs, at least one. O(n log n)."""
         if len(runs) == 1:
             return runs[0]
-        ids = IdColumns.concat([run.ids for run in runs])
-        order = np.argsort(ids.hashes, kind="stable")
-        return cls(ids.take(order), np.concatenate([run.expiry for run in runs])[order])
+        ids, order = IdColumns.concat([run.ids for run in runs]).sorted()
+        return cls(ids, np.concatenate([run.expiry for run in runs])[order])
 
     def lasting(self, watermark: int) -> IdRun:
         """Return the ids that have not expired at a watermark."""
@@ -74,8 +74,12 @@ class IdRun:
                     break
                 at_hand += 1
 
-    def pages(self) -> list[IdRun]:
-        """Split the run; ids of one hash are in one page."""
+    def pages(self) -> tuple[UInt64Array, list[bytes]]:
+        """Cut the run into pages, ids of one hash in one page. O(bytes).
+
+        Returns:
+            (the first hash of each page, its stored form).
+        """
         hashes = self.ids.hashes
         bounds = [0]
         while bounds[-1] < len(hashes):
@@ -83,22 +87,28 @@ class IdRun:
             while stop < len(hashes) and hashes[stop] == hashes[stop - 1]:
                 stop += 1
             bounds.append(stop)
-        return [
-            IdRun(self.ids.slice(start, stop), self.expiry[start:stop])
-            for start, stop in pairwise(bounds)
+        lengths = self.ids.lengths
+        ends = np.cumsum(lengths)[np.array(bounds[1:]) - 1]
+        # Views of whole columns: a page is then a few slices, joined.
+        columns = [
+            np.ascontiguousarray(column, dtype=kind).data.cast("B")
+            for column, kind in ((hashes, _HASH), (self.expiry, _EXPIRY), (lengths, _LENGTH))
         ]
-
-    def to_bytes(self) -> bytes:
-        """Return the stored form."""
-        columns = (
-            self.ids.hashes.astype(_HASH), self.expiry.astype(_EXPIRY),
-            self.ids.lengths.astype(_LENGTH), self.ids.buffer(),
-        )  # fmt: skip
-        return b"".join((_COUNT.pack(len(self)), *(column.tobytes() for column in columns)))
+        data = np.ascontiguousarray(self.ids.buffer()).data
+        pages = []
+        begin = 0
+        for (start, stop), end in zip(pairwise(bounds), ends.tolist(), strict=True):
+            one, two, three = (
+                column[start * size : stop * size]
+                for column, size in zip(columns, _SIZES, strict=True)
+            )
+            pages.append(b"".join((_COUNT.pack(stop - start), one, two, three, data[begin:end])))
+            begin = end
+        return hashes[bounds[:-1]], pages
 
     @classmethod
     def from_bytes(cls, value: bytes) -> IdRun:
-        """Return what :meth:`to_bytes` has packed.
+        """Return the ids of a page of :meth:`pages`.
 
         Raises:
             StateError: The bytes are damaged.
@@ -173,10 +183,10 @@ class StoredIdRun:
         stored = cls(prefix, number)
         stored._filter = HashFilter(len(run))
         stored._filter.add(run.ids.hashes)
-        pages = run.pages()
-        stored._firsts = [int(page.ids.hashes[0]) for page in pages]
+        firsts, pages = run.pages()
+        stored._firsts = firsts.tolist()
         keys = [prefix + PLACE.pack(number, at) for at in range(len(pages))]
-        batch.put(keys, [page.to_bytes() for page in pages])
+        batch.put(keys, pages)
         return stored
 
     def load(self, page: IdRun) -> None:

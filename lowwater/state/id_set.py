@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import InternalError, StateError
-from lowwater.state.id_columns import HashFilter, IdColumns, filter_bits
+from lowwater.state.id_columns import HashFilter, IdColumns
 from lowwater.state.id_runs import PLACE, IdRun, StoredIdRun, may_have
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
@@ -79,12 +79,12 @@ class StoredIds:
     def known(self, ids: IdColumns, watermark: int) -> NDArray[np.bool_]:
         """Return which of some ids are remembered at a watermark; bool, shape (n,).
 
-        O(ids * stretches) look-ups in filters; a page is read for those that pass.
+        O(ids * stretches) look-ups in filters; a page is read for those that pass. Fastest where
+        the ids are sorted by hash: filters, runs and pages are then gone through in order.
         """
         found = np.zeros(len(ids), dtype=np.bool_)
-        bits = filter_bits(ids.hashes)
         for stretch in self._stretches.values():
-            rows = np.flatnonzero(stretch.filter.perhaps(ids.hashes, bits) & ~found)
+            rows = np.flatnonzero(stretch.filter.perhaps(ids.hashes) & ~found)
             if not rows.size:
                 continue
             for run in stretch.fresh:
@@ -121,16 +121,20 @@ class StoredIds:
         """Remember ids that are not: distinct, sorted by hash, expiring after the watermark."""
         if not len(ids):
             return
-        levels = self._levels(expiry, watermark)
-        for level in range(int(levels.min()), int(levels.max()) + 1):
-            there = np.flatnonzero(levels == level)
-            if not there.size:
+        run = IdRun(ids, expiry)
+        first, last = int(expiry.min()), int(expiry.max())
+        # Levels and numbers rise with the expiry: where its ends agree, nothing is to be split.
+        low, high = self._levels(np.array([first, last]), watermark).tolist()
+        levels = None if low == high else self._levels(expiry, watermark)
+        for level in range(low, high + 1):
+            size = self._length(level)
+            if levels is None and first // size == last // size:
+                self._stretch((level, first // size)).add(run)
                 continue
-            numbers = expiry[there] // self._length(level)
-            first, last = int(numbers.min()), int(numbers.max())
-            for number in [first] if first == last else np.unique(numbers).tolist():
-                rows = there[numbers == number]
-                self._stretch((level, number)).add(IdRun(ids, expiry).at(rows))
+            there = np.flatnonzero(levels == level) if levels is not None else np.arange(len(ids))
+            numbers = expiry[there] // size
+            for number in np.unique(numbers).tolist():
+                self._stretch((level, number)).add(run.at(there[numbers == number]))
 
     def forget(self, watermark: int) -> None:
         """Drop the stretches that a watermark has passed. O(stretches)."""

@@ -65,8 +65,13 @@ class RowTable:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
-    def allocate(self, count: int) -> Int64Array:
-        """Return ``count`` rows, their columns filled. Amortised O(count)."""
+    def allocate(self, count: int, written: Sequence[str] = ()) -> Int64Array:
+        """Return ``count`` rows, their columns filled. Amortised O(count).
+
+        Args:
+            count: How many.
+            written: Columns that the caller writes for all of them, so that they need no fill.
+        """
         reused = min(count, self._free_count)
         self._free_count -= reused
         rows = self._free[self._free_count : self._free_count + reused]
@@ -79,7 +84,9 @@ class RowTable:
             self.top = top
         else:
             rows = rows.copy()
-        self.reset(rows)
+        for field in self.fields:
+            if field.name not in written:
+                self.columns[field.name][rows] = field.fill
         self._alive[rows] = True
         return rows
 
@@ -256,7 +263,7 @@ class Index:
         rows, first, slot = found.rows, found.at, found.slot
         if not first.size:
             return rows, first
-        new = self._table.allocate(len(first))
+        new = self._table.allocate(len(first), (*self._on, self._slot_name))
         for name, value in zip(self._on, values, strict=True):
             self._table[name][new] = value[first]
         self._slots[slot] = new.astype(np.int32)

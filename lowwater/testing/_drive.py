@@ -14,7 +14,7 @@ from lowwater.engine.aggregates._base import AggregateSpec, strictest_needs
 from lowwater.engine.graph.graph import Stage, Windowed
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.recorder import StageRecorder
-from lowwater.engine.local.trace_parts import TakenBundle
+from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import TRACED, Records
 from lowwater.engine.records.columns import Column

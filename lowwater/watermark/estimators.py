@@ -161,7 +161,8 @@ def columns_read(estimator: WatermarkEstimator) -> tuple[str, ...]:
 
 def holder_of(state: EstimatorState) -> str | None:
     """Return what holds an estimator's watermark, if the estimator reports it (:class:`Holder`)."""
-    return state.holder() if isinstance(state, Holder) else None
+    holder = getattr(state, "holder", None)  # a check against the protocol costs ten times as much
+    return None if holder is None else holder()
 
 
 def announce_partitions(state: EstimatorState, partitions: Sequence[Any]) -> None:

@@ -92,6 +92,10 @@ class LowWatermarks:
     def __init__(self, inputs: Mapping[str, Iterable[str]]) -> None:
         self._before = {stage: tuple(before) for stage, before in inputs.items()}
         self.stages = _in_order(self._before)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all watermarks and holds, as if nothing had been entered."""
         self._input = dict.fromkeys(self.stages, START_OF_TIME)
         self._output = dict.fromkeys(self.stages, START_OF_TIME)
         # What holds each watermark: an upstream stage (by name), or a hold of the stage itself.

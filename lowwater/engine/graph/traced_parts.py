@@ -199,13 +199,23 @@ def sampled(numbers: Int64Array, thinning: int) -> NDArray[np.bool_]:
     The choice depends on nothing but the number, and a sample contains the thinner ones. The hash
     is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     """
-    if not thinning:
-        return np.ones(len(numbers), dtype=np.bool_)
+    return drawn_at(sample_hashes(numbers), thinning)
+
+
+def sample_hashes(numbers: Int64Array) -> NDArray[np.uint64]:
+    """Return what decides whether each number is in a sample: see :func:`sampled`."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    kept: NDArray[np.bool_] = mixed >> np.uint64(64 - min(thinning, _LEVELS)) == 0
+    return mixed
+
+
+def drawn_at(hashes: NDArray[np.uint64], thinning: int) -> NDArray[np.bool_]:
+    """Return which numbers are in a sample, by their :func:`sample_hashes`; bool, shape (n,)."""
+    if not thinning:
+        return np.ones(len(hashes), dtype=np.bool_)
+    kept: NDArray[np.bool_] = hashes >> np.uint64(64 - min(thinning, _LEVELS)) == 0
     return kept
 
 

@@ -32,8 +32,14 @@ class InputWatermarks:
     def __init__(
         self, graph: Graph, readers: Sequence[SourceReader], stages: Sequence[StageRun]
     ) -> None:
-        self._graph = graph
         self._readers = readers
+        self._reads = [graph.name_of(read) for read in graph.reads]
+        self._names = [graph.name_of(stage) for stage in graph.stages]
+        upstream = {name: list[str]() for name in self._reads}
+        for name, stage in zip(self._names, graph.stages, strict=True):
+            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
+            upstream[name] = list(dict.fromkeys(origins))
+        self._low = LowWatermarks(upstream)
         self._marks = [reader.mark for reader in readers]
         self._stages = stages
         self._every = [_origins(graph, stage.inputs) for stage in graph.stages]
@@ -70,18 +76,13 @@ class InputWatermarks:
         Args:
             clock: The clock of the run.
         """
-        graph = self._graph
-        before = {graph.name_of(read): list[str]() for read in graph.reads}
-        for stage in graph.stages:
-            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
-            before[graph.name_of(stage)] = list(dict.fromkeys(origins))
-        low = LowWatermarks(before)
-        for reader in self._readers:
-            name = graph.name_of(reader.read)
+        low = self._low
+        low.reset()
+        for name, reader in zip(self._reads, self._readers, strict=True):
             low.enter(name, [Hold(followed(reader.mark, self._marks), reader.mark.holder(clock))])
             low.leave(name)
         for run in self._stages:
-            name, operator = graph.name_of(run.stage), run.operator
+            name, operator = self._names[run.number], run.operator
             low.resume(
                 {name: [operator.watermark, operator.output_watermark]}
             )  # so that the report never shows a watermark going back

@@ -26,8 +26,8 @@ _HEAD = struct.Struct("<4sHHQIIQQQ")
 _SUM = struct.Struct("<I")
 _LATE, _ERRORS = 1, 2
 # Most of a pane's columns repeat themselves: what a commit writes shrinks several times over.
-# Columns are compressed side by side where there is much to compress: handing a small one to another
-# thread takes ten times as long as compressing it. The bytes are the same.
+# Columns are compressed side by side where there is much to compress: handing a small one to
+# another thread takes ten times as long as compressing it. The bytes are the same.
 _ALONE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _SIDE_BY_SIDE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=True)
 _MUCH = 1 << 20  # bytes

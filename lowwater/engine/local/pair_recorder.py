@@ -11,8 +11,8 @@ from lowwater.engine.join.joining import Side
 from lowwater.engine.join.pairs import BornPairs
 from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local.recorder import StageRecorder
+from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.trace_pairs import NO_PARTNER, PairColumns
-from lowwater.engine.local.trace_parts import TakenBundle
 from lowwater.time import Int64Array
 
 _NAMES: dict[Side, TracedSide] = {0: "left", 1: "right"}

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +20,23 @@ from lowwater.engine.graph.trace import (
     TracedSource,
     Tracing,
 )
-from lowwater.engine.graph.traced_parts import TracedParts, TracedRecords, sampled
+from lowwater.engine.graph.traced_parts import (
+    TracedParts,
+    TracedRecords,
+    drawn_at,
+    sample_hashes,
+)
 from lowwater.engine.local.source_reader import SourceReader
+from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.trace_pairs import PairColumns, TracedPairs
 from lowwater.engine.local.trace_parts import (
     ElementPart,
     MergePart,
     PanePart,
     ReadPart,
-    TakenBundle,
     TracedStage,
     merged_elements,
+    release,
 )
 from lowwater.engine.records.batch import TRACED, ArrowColumns, Records
 from lowwater.engine.records.columns import Column
@@ -82,11 +88,13 @@ class StageRecorder:
         self._latest = START_OF_TIME
         self._thinning = 0
         self._ordinary = 0  # how many of the kept elements need not be kept
+        self._held = 0  # elements that were dropped, but are not released
         self._bundles = array("q")
         self._elements: list[ElementPart] = []
         self._panes: list[PanePart] = []
         self._merges: list[MergePart] = []
         self._moves: list[TracedMove] = []
+        self._moved: tuple[Any, ...] | None = None
         self._pairs = TracedPairs(limit)
 
     def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> int:
@@ -109,17 +117,28 @@ class StageRecorder:
     def _add(self, part: ElementPart) -> None:
         """Keep the elements of a bundle, and thin out all of them if they are too many."""
         if self._thinning:
-            part = _thinned(part, self._thinning)
+            part = self._thinned(part)
         if len(part):
             self._elements.append(part)
             self._ordinary += part.ordinary
         while self._limit is not None and self._ordinary > self._limit:
             self._thinning += 1
-            thinned = [_thinned(part, self._thinning) for part in self._elements]
+            thinned = map(self._thinned, self._elements)
             self._elements = [part for part in thinned if len(part)]
             self._ordinary = sum(part.ordinary for part in self._elements)
+        # Not at once: the bundles of a batch are released together, which costs less.
+        if self._limit is not None and self._held > self._limit:
+            release(self._elements)
+            self._held = 0
         if self._thinning:
             self._pairs.thin(self._numbers)
+
+    def _thinned(self, part: ElementPart) -> ElementPart:
+        rows = np.flatnonzero(part.notable | part.drawn(self._thinning))
+        if len(rows) == len(part):
+            return part
+        self._held += len(part) - len(rows)
+        return part.at(rows)
 
     def paired(self, pairs: PairColumns) -> None:
         """Record what a join emitted in one step."""
@@ -147,12 +166,17 @@ class StageRecorder:
         sides: tuple[int, int] | None = None,
     ) -> None:
         """Record the stage's clock and watermarks if they changed; of a join those of its sides."""
-        move = TracedMove(
-            Instant(clock), Instant(input_watermark), Instant(output), held_by, next(self._order),
-            None if sides is None else (Instant(sides[0]), Instant(sides[1])),
+        order = next(self._order)
+        now = (clock, input_watermark, output, held_by, sides)
+        if now == self._moved:
+            return
+        self._moved = now
+        self._moves.append(
+            TracedMove(
+                Instant(clock), Instant(input_watermark), Instant(output), held_by, order,
+                None if sides is None else (Instant(sides[0]), Instant(sides[1])),
+            )
         )  # fmt: skip
-        if not self._moves or replace(move, order=self._moves[-1].order) != self._moves[-1]:
-            self._moves.append(move)
 
     def numbers_from(self, origin: int) -> Int64Array:
         """Return the numbers of the records that kept elements derive from, of one source."""
@@ -166,6 +190,7 @@ class StageRecorder:
     def trace(self) -> StageTrace:
         """Return the trace so far. O(bundles + panes)."""
         work = self._stage.work
+        release(self._elements)
         return StageTrace(
             name=self._name,
             key_names=self._stage.key_names,
@@ -197,11 +222,6 @@ class StageRecorder:
             np.concatenate([_NO_NUMBERS, *(part.latest for part in parts)]),
             array("q", self._bundles),
         )
-
-
-def _thinned(part: ElementPart, thinning: int) -> ElementPart:
-    rows = np.flatnonzero(part.notable | part.drawn(thinning))
-    return part if len(rows) == len(part) else part.at(rows)
 
 
 @final
@@ -239,9 +259,10 @@ class SourceRecorder:
         numbers = np.concatenate([part.numbers for part in before])
         needed = [stage.numbers_from(origin) for stage in stages]
         derived = np.isin(numbers, np.concatenate(needed))
-        while int((sampled(numbers, self._thinning) & ~derived).sum()) > self._limit:
+        hashes = sample_hashes(numbers)
+        while np.count_nonzero(drawn_at(hashes, self._thinning) & ~derived) > self._limit:
             self._thinning += 1
-        kept = sampled(numbers, self._thinning) | derived
+        kept = drawn_at(hashes, self._thinning) | derived
         stops = np.cumsum([len(part) for part in before])
         self._parts = [
             *(
@@ -288,6 +309,7 @@ class Recorder:
         ]
         self._read = [SourceRecorder(tracing.limit) for _ in graph.reads]
         self._stood: dict[str, list[TracedSource]] = {name: [] for name in self._sources}
+        self._stands: dict[str, tuple[Any, ...]] = {}
         self._errors: list[ErrorRecord] = []
 
     def stage(self, number: int) -> StageRecorder:
@@ -309,19 +331,21 @@ class Recorder:
 
     def stood(self, reader: SourceReader, clock: int, *, idle: bool) -> None:
         """Record a source's clock and watermark if they changed."""
-        heard = reader.mark.heard_at
-        stands = TracedSource(
-            Instant(clock),
-            Instant(reader.watermark()),
-            idle,
-            "the input has ended" if reader.ended else reader.mark.holder(clock),
-            None if heard is None else Instant(heard),
-            reader.ended,
-            next(self._order),
+        order = next(self._order)
+        name = self._graph.name_of(reader.read)
+        mark = reader.mark
+        held_by = "the input has ended" if reader.ended else mark.holder(clock)
+        watermark, heard_at = reader.watermark(), mark.heard_at
+        now = (clock, watermark, idle, held_by, heard_at, reader.ended)
+        if now == self._stands.get(name):
+            return
+        self._stands[name] = now
+        heard = None if heard_at is None else Instant(heard_at)
+        self._stood[name].append(
+            TracedSource(
+                Instant(clock), Instant(watermark), idle, held_by, heard, reader.ended, order
+            )
         )
-        known = self._stood[self._graph.name_of(reader.read)]
-        if not known or replace(stands, order=known[-1].order) != known[-1]:
-            known.append(stands)
 
     def trace(self) -> Trace:
         """Return the trace so far."""

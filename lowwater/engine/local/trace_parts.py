@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.graph.graph import Stage
-from lowwater.engine.graph.trace import ElementOutcome, TracedElement, TracedMerge, TracedSide
-from lowwater.engine.graph.traced_parts import TracedPart, sampled
+from lowwater.engine.graph.trace import ElementOutcome, TracedElement, TracedMerge
+from lowwater.engine.graph.traced_parts import TracedPart, drawn_at, sample_hashes
+from lowwater.engine.local.taken_bundles import TakenBundle, mask_of, plain, take_together
 from lowwater.engine.records.batch import HIDDEN, TRACED, Records
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.steps import (
@@ -26,60 +28,6 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class TakenBundle:
-    """A bundle that a stage has processed.
-
-    Args:
-        bundle: The elements that arrived, duplicates included.
-        kept: Indices of the elements that are not duplicates, int64; ``None`` for all.
-        late: The elements that were dropped, by index among those kept.
-        records: The batch that contains the elements.
-        rows: Row of each element in ``records``, int64, shape (n,).
-        watermark: The input watermark when they arrived.
-        clock: The clock when they arrived.
-        side: The side of a join that they came to.
-    """
-
-    bundle: Bundle
-    kept: Int64Array | None
-    late: LateBatch | None
-    records: Records
-    rows: Int64Array
-    watermark: int
-    clock: int
-    side: TracedSide | None = None
-
-    def __len__(self) -> int:
-        return len(self.bundle)
-
-    @property
-    def places(self) -> Int64Array:
-        """Index of each element that is not a duplicate, int64."""
-        return np.arange(len(self), dtype=np.int64) if self.kept is None else self.kept
-
-    def take(self, rows: Int64Array) -> TakenBundle:
-        """Select elements by index, ascending; what is not selected is released."""
-        kept, late, places = self.kept, self.late, self.places
-        if kept is not None:
-            kept = np.flatnonzero(_mask(kept, len(self))[rows])
-        if late is not None:
-            dropped = places[late.element]
-            selected = np.flatnonzero(_mask(rows, len(self))[dropped])
-            late = _late_at(late, selected)
-            place = np.searchsorted(rows, dropped[selected])
-            late = replace(late, element=place if kept is None else np.searchsorted(kept, place))
-        return replace(
-            self,
-            bundle=self.bundle.take(rows),
-            kept=kept,
-            late=late,
-            records=_plain(self.records.take(self.rows[rows])),
-            rows=np.arange(len(rows), dtype=np.int64),
-        )
 
 
 @final
@@ -114,7 +62,10 @@ class ElementPart(TracedPart[TracedElement]):
     duplicates nor retractions.
     """
 
-    __slots__ = ("_of", "latest", "latest_after", "notable", "numbers", "order", "taken")
+    __slots__ = (
+        "_hashes", "_of", "_rows", "_taken",
+        "latest", "latest_after", "notable", "numbers", "order",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -127,38 +78,62 @@ class ElementPart(TracedPart[TracedElement]):
     ) -> None:
         super().__init__()
         self._of = of
-        self.order, self.taken = order, taken
+        self.order, self._taken = order, taken
+        # Selected but not copied yet: see ``release``.
+        self._rows: Int64Array | None = None
+        self._hashes: NDArray[np.uint64] | None = None
         self.numbers = np.arange(first, first + len(taken), dtype=np.int64)
         self.notable = _notable(taken, merging)
-        times = np.where(_is_profiled(taken), taken.bundle.times, latest)
-        self.latest = np.maximum.accumulate(np.concatenate((np.array([latest]), times)))[:-1]
-        self.latest_after = int(max(latest, times.max(initial=latest)))
+        times = np.empty(len(taken) + 1, dtype=np.int64)
+        times[0], times[1:] = latest, taken.bundle.times
+        if taken.kept is not None or taken.bundle.signs is not None:
+            times[1:][~_is_profiled(taken)] = latest
+        np.maximum.accumulate(times, out=times)
+        self.latest, self.latest_after = times[:-1], int(times[-1])
 
     def __len__(self) -> int:
-        return len(self.taken)
+        return len(self.numbers)
+
+    @property
+    def taken(self) -> TakenBundle:
+        """The elements."""
+        if self._rows is not None:
+            self._taken, self._rows = self._taken.take(self._rows), None
+        return self._taken
 
     @property
     def ordinary(self) -> int:
         """How many elements a sample need not contain."""
-        return int(len(self) - self.notable.sum())
+        return len(self) - int(np.count_nonzero(self.notable))
 
     def drawn(self, thinning: int) -> NDArray[np.bool_]:
         """Return which elements are in a sample, by the number of what they derive from."""
-        codes = self.codes()
-        many = len(self._of.origins)
-        return sampled(self.numbers if codes is None else codes // many, thinning)
+        if self._hashes is None:
+            codes = self.codes()
+            many = len(self._of.origins)
+            self._hashes = sample_hashes(self.numbers if codes is None else codes // many)
+        return drawn_at(self._hashes, thinning)
 
     def codes(self) -> Int64Array | None:
         """Return the number and origin of each element's record or pane; ``None``: not known."""
-        column = self.taken.records.columns.get(TRACED)
-        return None if column is None else column.data[self.taken.rows]
+        column = self._taken.records.columns.get(TRACED)
+        if column is None:
+            return None
+        rows = self._taken.rows
+        return column.data[rows if self._rows is None else rows[self._rows]]
 
     def at(self, rows: Int64Array) -> ElementPart:
-        """Return the elements at ``rows``, int64, ascending, without a reference to the others."""
-        part = copy(self)
-        part.taken = self.taken.take(rows)
+        """Return the elements at ``rows``, int64, ascending.
+
+        It refers to the others until it is released (:func:`release`).
+        """
+        part: ElementPart = object.__new__(ElementPart)  # each bundle comes here: copy() is slow
+        part._of, part._taken, part.order = self._of, self._taken, self.order
+        part.latest_after = self.latest_after
+        part._rows = rows if self._rows is None else self._rows[rows]
         part.numbers, part.notable = self.numbers[rows], self.notable[rows]
         part.latest = self.latest[rows]
+        part._hashes = None if self._hashes is None else self._hashes[rows]
         part._made = _some(self._made, rows)
         return part
 
@@ -205,6 +180,21 @@ class ElementPart(TracedPart[TracedElement]):
                 )
             )  # fmt: skip
         return found
+
+
+def release(parts: Sequence[ElementPart]) -> None:
+    """Copy the elements of parts, so that they no longer refer to others, dropped ones.
+
+    Args:
+        parts: In order. Those that are cut from one batch are copied together.
+    """
+    for _, group in groupby(parts, key=lambda part: id(part._taken.records)):
+        pending = [(part, part._rows) for part in group if part._rows is not None]
+        if not pending:
+            continue
+        taken = take_together([part._taken for part, _ in pending], [rows for _, rows in pending])
+        for (part, _), own in zip(pending, taken, strict=True):
+            part._taken, part._rows = own, None
 
 
 @final
@@ -287,7 +277,7 @@ class ReadPart(TracedPart[Any]):
     def at(self, rows: Int64Array) -> ReadPart:
         """Return the records at ``rows``, int64, ascending, without a reference to the others."""
         part = copy(self)
-        part.records = _plain(self.records.take(rows))
+        part.records = plain(self.records.take(rows))
         part.numbers = self.numbers[rows]
         part._made = _some(self._made, rows)
         return part
@@ -333,7 +323,7 @@ def _notable(taken: TakenBundle, merging: Int64Array | None) -> NDArray[np.bool_
     found = np.zeros(len(taken), dtype=np.bool_)
     places = taken.places
     if taken.kept is not None:
-        found = ~_mask(taken.kept, len(taken))
+        found = ~mask_of(taken.kept, len(taken))
     if taken.late is not None:
         found[places[taken.late.element]] = True
     if merging is not None:
@@ -343,31 +333,12 @@ def _notable(taken: TakenBundle, merging: Int64Array | None) -> NDArray[np.bool_
 
 def _is_profiled(taken: TakenBundle) -> NDArray[np.bool_]:
     """Return which elements are neither duplicates nor retractions."""
-    first = _mask(taken.places, len(taken))
+    first = mask_of(taken.places, len(taken))
     return first if taken.bundle.signs is None else first & (taken.bundle.signs > 0)
-
-
-def _mask(places: Int64Array, number: int) -> NDArray[np.bool_]:
-    found = np.zeros(number, dtype=np.bool_)
-    found[places] = True
-    return found
-
-
-def _late_at(late: LateBatch, rows: Int64Array) -> LateBatch:
-    return replace(
-        late, element=late.element[rows], start=late.start[rows], end=late.end[rows],
-        reason=late.reason[rows],
-        details=None if late.details is None else [late.details[row] for row in rows.tolist()],
-    )  # fmt: skip
 
 
 def _some(made: list[Any] | None, rows: Int64Array) -> list[Any] | None:
     return None if made is None else [made[row] for row in rows.tolist()]
-
-
-def _plain(records: Records) -> Records:
-    """Return records without what refers to the batch that they were in."""
-    return Records(records.columns, records.length)
 
 
 def _origins_of(taken: TakenBundle, names: Sequence[str]) -> list[tuple[str, int] | None]:

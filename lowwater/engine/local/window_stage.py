@@ -15,7 +15,7 @@ from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
-from lowwater.engine.local.trace_parts import TakenBundle
+from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.worker_combiners import CombinersInWorkers, combines_in_workers
 from lowwater.engine.local.worker_pool import Workers
 from lowwater.engine.process import Emitted

@@ -372,21 +372,28 @@ def _middle(values: Int64Array) -> int:
 
 
 def _step_stored(seen: StoredIds, ids: IdColumns, expiry: Int64Array, watermark: int) -> Mask:
-    known = seen.known(ids, watermark)
+    ids, order = ids.sorted()
+    expiry = expiry[order]
+    kept = ~seen.known(ids, watermark)
     lasting = expiry > watermark
-    kept = ~known
-    order = np.argsort(ids.hashes)
-    same = ids.hashes[order[1:]] == ids.hashes[order[:-1]]
+    same = ids.hashes[1:] == ids.hashes[:-1]
     if same.any():  # the same id several times, or ids whose hashes collide
         again = np.zeros(len(ids), dtype=np.bool_)
-        again[order[1:][same]] = again[order[:-1][same]] = True
+        again[1:] |= same
+        again[:-1] |= same
         new: set[bytes] = set()
-        for place in np.flatnonzero(again & kept).tolist():
+        for place in np.flatnonzero(again & kept).tolist():  # of one id in order of arrival
             each = ids[place]
             if each in new:
                 kept[place] = False
             elif lasting[place]:
                 new.add(each)
-    rows = order[(kept & lasting)[order]]
-    seen.add(ids.take(rows), expiry[rows], watermark)
-    return kept
+    lasting &= kept
+    if lasting.all():
+        seen.add(ids, expiry, watermark)
+    else:
+        rows = np.flatnonzero(lasting)
+        seen.add(ids.take(rows), expiry[rows], watermark)
+    first = np.empty(len(ids), dtype=np.bool_)
+    first[order] = kept
+    return first

@@ -34,7 +34,7 @@ from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
-from lowwater.engine.window.slices import Slices
+from lowwater.engine.window.slices import SharedWindows, Slices
 from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
@@ -362,12 +362,16 @@ class WindowOperator:
             return StepOutput(None, late.batch())
         if keys is None:
             keys = state.encode_keys(bundle.keys)
+        shared = None
         if slices is not None:
-            keys = keys[slices.one]
-            element = np.arange(len(keys)) if element is None else element
-        if element is not None:
+            element = np.arange(len(slices.one)) if element is None else element
+            shared = slices.windows(element, start, end, state.scratch)
+            keys = keys[slices.one[element if shared is None else element[shared.one]]]
+        elif element is not None:
             keys = keys[element]
-        if state.merging is None:
+        if shared is not None:
+            placed = place_plain(state, keys, start[shared.one], end[shared.one], shared.of)
+        elif state.merging is None:
             placed = place_plain(state, keys, start, end)
         else:
             placed = place_merging(
@@ -381,9 +385,10 @@ class WindowOperator:
             admitted = ~placed.closed
             rows = rows[admitted]
             element = np.flatnonzero(admitted) if element is None else element[admitted]
+            shared = None
         panes = None
         if rows.size or placed.changed.size:
-            panes = self._accumulate(bundle, slices, element, rows, placed.changed, arrival)
+            panes = self._accumulate(bundle, slices, shared, element, rows, placed.changed, arrival)
         state.forget_keys()
         return StepOutput(panes, late.batch(), placed.merges)
 
@@ -403,6 +408,7 @@ class WindowOperator:
         self,
         bundle: Bundle,
         slices: Slices | None,
+        shared: SharedWindows | None,
         element: Int64Array | None,
         rows: Int64Array,
         changed: Int64Array,
@@ -415,6 +421,7 @@ class WindowOperator:
         Args:
             bundle: The elements.
             slices: Their slices; ``None`` if windows were looked up for each element.
+            shared: Which of ``rows`` are one window, if that is known.
             element: The element that each row is for, or the slice; ``None`` for one each.
             rows: The row of each (element or slice, window).
             changed: Rows that a merge changed.
@@ -422,8 +429,13 @@ class WindowOperator:
         """
         state, table, machine = self._state, self._state.table, self._machine
         sizes = None if slices is None or element is None else slices.size[element]
+        arrived = rows
+        if shared is not None and sizes is not None:
+            arrived, each = rows[shared.one], sizes
+            sizes = np.zeros(len(arrived), dtype=np.int64)
+            kernels().add_at(sizes, shared.of, each)
         touched, counts, complete = kernels().arrive(
-            state.scratch.room(table.capacity), rows, sizes, changed,
+            state.scratch.room(table.capacity), arrived, sizes, changed,
             table["end"], table["new"], table["on_time_new"], self.watermark,
         )  # fmt: skip
         if slices is not None and element is not None:

@@ -31,12 +31,16 @@ class Slices:
         of: The slice of each element, int64, shape (n,): numbered in order of first element.
         one: One element of each slice, int64, shape (slices,).
         size: How many elements each has, int64, shape (slices,).
+        key: The key of each, int64, shape (slices,): the keys of the bundle, numbered from 0.
+        apart: Microseconds that divide the distance between the starts of any two.
         bundle: An element without key or values for each slice, at the slice's start.
     """
 
     of: Int64Array
     one: Int64Array
     size: Int64Array
+    key: Int64Array
+    apart: int
     bundle: Bundle
 
     def elements(self, slices: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -56,6 +60,54 @@ class Slices:
         begins = np.cumsum(count) - count
         which, element = kernels().expand_ranges(begins[self.of], count[self.of])
         return element, which
+
+    def windows(
+        self, slices: Int64Array, start: Int64Array, end: Int64Array, scratch: Scratch
+    ) -> SharedWindows | None:
+        """Group pairs of a slice and a window by key and window; ``None`` if that takes a lookup.
+
+        Neighbouring slices of a key share most of their windows. O(n).
+
+        Args:
+            slices: The slice of each pair, int64, shape (n,).
+            start: The start of its window.
+            end: Its end.
+            scratch: Space.
+        """
+        count = len(start)
+        if not count:
+            return None
+        first, last = int(start.min()), int(start.max())
+        length = end - start
+        if last - first > END_OF_TIME or (length != length[0]).any():
+            return None
+        number = (start - first) // self.apart
+        if (number * self.apart != start - first).any():  # two of them may have one number
+            return None
+        keys = int(self.key.max()) + 1
+        codes = (int(number.max()) + 1) * keys
+        if codes > max(_MOST_CODES * count, 1 << 16):
+            return None
+        number *= keys
+        number += self.key[slices]
+        found, of = scratch.unique(number, codes)
+        one = np.empty(len(found), dtype=np.int64)
+        one[of] = np.arange(count, dtype=np.int64)
+        return SharedWindows(one, of)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SharedWindows:
+    """Pairs of a slice and a window, grouped by key and window.
+
+    Args:
+        one: A pair of each group, int64, shape (groups,).
+        of: The group of each pair, int64, shape (n,): numbered in order of first pair.
+    """
+
+    one: Int64Array
+    of: Int64Array
 
 
 def sliced(windows: WindowFunction) -> SlicedWindowFunction | None:
@@ -92,4 +144,4 @@ def find_slices(
         return None
     one = np.empty(len(cells), dtype=np.int64)
     one[of] = np.arange(count, dtype=np.int64)
-    return Slices(of, one, np.bincount(of), Bundle(start[one], (), {}))
+    return Slices(of, one, np.bincount(of), number[one], apart, Bundle(start[one], (), {}))

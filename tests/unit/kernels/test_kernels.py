@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import lowwater as lw
 import lowwater.kernels
 from lowwater.errors import InvalidArgument, PipelineWarning
-from lowwater.kernels import Kernels, compiled, compiling, plain
+from lowwater.kernels import Kernels, compiled, compiler, plain
 from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from tests.kernels import using
@@ -455,7 +455,7 @@ def test_a_numba_that_does_not_load(wanted: str, tmp_path: Path) -> None:
 def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert compiling._is_cacheable()
+    assert compiler._is_cacheable()
 
     def uncached(**options: Any) -> Any:
         def refuse(loop: Any) -> Any:
@@ -463,8 +463,8 @@ def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
 
         return refuse
 
-    monkeypatch.setattr(compiling, "njit", uncached)
-    assert not compiling._is_cacheable()
+    monkeypatch.setattr(compiler, "njit", uncached)
+    assert not compiler._is_cacheable()
     monkeypatch.setattr(compiled, "IS_CACHED", False)
     with using("numpy"), pytest.warns(PipelineWarning, match="Set NUMBA_CACHE_DIR"):
         lowwater.kernels.use("numba")

@@ -44,6 +44,16 @@ def test_a_row_that_is_used_again_holds_the_fill_again() -> None:
     assert made["o"][:4].tolist() == ["kept alive", None, "kept alive", None]
 
 
+def test_what_the_caller_writes_is_not_filled() -> None:
+    table = RowTable([Field("a", np.int64, 7), Field("b", np.int64, 8)])
+    rows = table.allocate(3)
+    table["a"][rows] = table["b"][rows] = 1
+    table.release(rows)
+    again = table.allocate(3, ("a",))
+    assert table["a"][again].tolist() == [1, 1, 1]
+    assert table["b"][again].tolist() == [8, 8, 8]
+
+
 def test_rows_handed_out_are_the_callers_own() -> None:
     made = table()
     made.release(made.allocate(8))

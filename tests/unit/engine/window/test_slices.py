@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import lowwater as lw
 from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.slices import Slices, sliced
 from lowwater.engine.window.windowing import Windowing
@@ -72,6 +76,68 @@ def test_there_are_none_over_more_time_than_can_be_told_apart() -> None:
     """The distance of two slices would wrap around, and meet that of others."""
     times = np.arange(-500, 500, dtype=np.int64) * 2**53
     assert found_in(times, np.zeros(1000, dtype=np.int64), SlidingWindows(2**54, 2**53)) is None
+
+
+def two_keys() -> Slices:
+    """Return the slices of two keys in a hundred seconds: twenty, of which ten are a key's."""
+    times = np.arange(100, dtype=np.int64)
+    found = found_in(times, times % 2)
+    assert found is not None
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(0, 19), st.integers(-8, 9)), min_size=1, max_size=60))
+def test_pairs_of_slices_are_grouped_by_key_and_window(pairs: list[tuple[int, int]]) -> None:
+    slices = np.array([each for each, _ in pairs], dtype=np.int64)
+    start = np.array([10 * number + 3 for _, number in pairs], dtype=np.int64)
+    shared = two_keys().windows(slices, start, start + 60, Scratch())
+    assert shared is not None
+    alike = [(each % 2, number) for each, number in pairs]
+    assert [alike[one] for one in shared.one.tolist()] == list(dict.fromkeys(alike))
+    assert [alike[shared.one[of]] for of in shared.of.tolist()] == alike
+
+
+def test_pairs_are_looked_up_where_starts_do_not_tell_windows_apart() -> None:
+    """Windows of several lengths, starts that are not in step, and too many numbers."""
+    of, scratch = two_keys(), Scratch()
+    slices = np.array([0, 1, 2, 3], dtype=np.int64)
+    start = np.array([0, 10, 20, 30], dtype=np.int64)
+    assert of.windows(slices, start, start + 60, scratch) is not None
+    assert of.windows(slices, start, start + np.array([60, 60, 50, 60]), scratch) is None
+    uneven = start + np.array([0, 0, 1, 0])
+    assert of.windows(slices, uneven, uneven + 60, scratch) is None
+    assert of.windows(slices, start * 10**9, start * 10**9 + 60, scratch) is None
+    far = np.array([-(2**62), 2**62, 0, 0], dtype=np.int64)
+    assert of.windows(slices, far, far + 60, scratch) is None
+    assert of.windows(slices[:0], start[:0], start[:0], scratch) is None
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """Sliced windows of two lengths, as nobody's windows are here: each slice is in one of each."""
+
+    slice_us: int = 10
+    columns: ClassVar[tuple[str, ...]] = ()
+    merge_scope: ClassVar[Any] = "none"
+
+    def assign(self, times: Int64Array, columns: Any) -> Assignment:
+        start = np.repeat(times // 10 * 10, 2)
+        end = start + np.tile([10, 15], len(times))
+        return Assignment(start, end, np.repeat(np.arange(len(times)), 2))
+
+    def slice_starts(self, times: Int64Array) -> Int64Array:
+        return times // 10 * 10
+
+
+def test_windows_of_one_start_and_several_ends_stay_apart() -> None:
+    table = pa.table({"t": pa.array(range(100), pa.int64()), "k": ["a"] * 100, "v": [1] * 100})
+    stream = lw.from_arrow(table, time="t", watermark=lw.BoundedDisorder("0us")).key_by("k")
+    sums = stream.window(Uneven()).aggregate(total=lw.sum("v"))
+    found = [
+        (int(pane.window.start), int(pane.window.end), pane.values["total"]) for pane in sums.run()
+    ]
+    wanted = [(at, at + size, 10) for at in range(0, 100, 10) for size in (10, 15)]
+    assert sorted(found) == wanted
 
 
 @dataclass(frozen=True)

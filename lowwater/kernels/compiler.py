@@ -1,4 +1,4 @@
-"""How loops are compiled: their declared types, and whether what comes of it can be kept."""
+"""Has numba compile loops: how, and for which types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 
 def array(dtype: Any, *, written: bool = False) -> Any:
-    """Return the type of an array of one dimension whose values stand side by side."""
+    """Return the type of a column. One that is only read is declared so, which takes both kinds."""
     return types.Array(dtype, 1, "C", readonly=not written)
 
 
@@ -23,6 +23,7 @@ def several(dtype: Any, count: int) -> Any:
 
 
 IN, OUT = array(types.int64), array(types.int64, written=True)
+HASHES, HASHES_OUT = array(types.uint64), array(types.uint64, written=True)
 
 
 def _is_cacheable() -> bool:
@@ -38,7 +39,10 @@ IS_CACHED = _is_cacheable()
 
 
 def compiled(*signatures: Any) -> Callable[[_Loop], _Loop]:
-    """Compile a loop for these signatures, when it is declared."""
+    """Compile a loop for some signatures, or load what is in numba's cache on disk.
+
+    The cache looks at the loop's own file only: what a loop calls has to stand in the same one.
+    """
     options: Any = {"cache": IS_CACHED, "nogil": True, "error_model": "numpy"}
     return cast("Callable[[_Loop], _Loop]", njit(list(signatures), **options))
 
