@@ -15,7 +15,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.state.arrays import distinct
+from lowwater.state.arrays import run_starts
 from lowwater.state.key_layout import StoredPlace, encode_int64, prefix_range
 from lowwater.state.row_codec import joined, rows_as_bytes
 from lowwater.state.store import Batch, StateStore
@@ -55,8 +55,9 @@ def hashes_of(names: Sequence[bytes]) -> Hashes:
 
 
 def distinct_hashes(hashes: Hashes) -> Hashes:
-    """Return each hash once, in some order."""
-    return distinct(hashes.view(np.int64)).view(np.uint64)
+    """Return each hash once, rising: so names of them are."""
+    rising = np.sort(hashes)
+    return rising[run_starts(rising)]
 
 
 @final
@@ -72,12 +73,16 @@ class Places:
         self._count = np.uint64(place.count)
         self.prefixes = [place.prefix(table, group) for group in place.groups]
 
+    def groups(self, hashes: Hashes) -> Hashes:
+        """Return the key group of each hash, from 0: what keys of the store are sorted by first."""
+        return hashes % self._count
+
     def keys(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes]:
         """Return the keys of the store for names that have these hashes."""
         if len(self.prefixes) == 1:
             (prefix,) = self.prefixes
             return [prefix + name for name in names]
-        groups = (hashes % self._count).tolist()
+        groups = self.groups(hashes).tolist()
         return [self.prefixes[at] + name for at, name in zip(groups, names, strict=True)]
 
     def put(
@@ -92,10 +97,10 @@ class Places:
 
     def get(self, store: StateStore, names: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of names that have any, in the order of the store."""
-        keys = sorted(zip(self.keys(names, hashes_of(names)), names, strict=True))
-        values = store.get([key for key, _ in keys])
-        pairs = zip(keys, values, strict=True)
-        return {name: value for (_, name), value in pairs if value is not None}
+        keys = sorted(self.keys(names, hashes_of(names)))
+        head = len(self.prefixes[0])  # that of all tables of a stage
+        pairs = zip(keys, store.get(keys), strict=True)
+        return {key[head:]: value for key, value in pairs if value is not None}
 
     def clear(self, batch: Batch) -> None:
         """Delete all."""
