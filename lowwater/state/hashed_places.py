@@ -57,7 +57,7 @@ def hashes_of(names: Sequence[bytes]) -> Hashes:
 def distinct_hashes(hashes: Hashes) -> Hashes:
     """Return each hash once, rising: so names of them are."""
     rising = np.sort(hashes)
-    return rising[run_starts(rising)]
+    return rising[run_starts(rising.view(np.int64))]
 
 
 @final

@@ -147,9 +147,10 @@ def test_windows_and_their_keys_are_written_in_the_order_of_the_store() -> None:
     assert all(list(keys) == sorted(keys) for keys in written)
 
 
-def test_keys_that_are_forgotten_between_two_steps_are_encoded_again() -> None:
+@pytest.mark.parametrize("memory", [None, 0])
+def test_keys_that_are_forgotten_between_two_steps_are_encoded_again(memory: int | None) -> None:
     """Ids are remembered from loading a bundle to taking it, and no longer."""
-    driven = Driven(Windowing(windows=lw.FixedWindows("10s")), memory=0)
+    driven = Driven(Windowing(windows=lw.FixedWindows("10s")), memory)
     names = [f"key {at:03}" for at in range(500)]
     keys = (Column.from_arrow(pa.array(names)),)
     ones = np.ones(500, dtype=np.int64)
