@@ -18,6 +18,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, ClockAdvance, WatermarkAdvance
 from lowwater.engine.window import spilling as _cold
+from lowwater.engine.window import window_state
 from lowwater.engine.window.inspect import InspectedWindows
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.persistence import DUES, FACTS, HOLDS, SPILLED, SPILLED_KEYS
@@ -148,6 +149,7 @@ def test_windows_and_their_keys_are_written_in_the_order_of_the_store() -> None:
 
 
 @pytest.mark.parametrize("memory", [None, 0])
+@mock.patch.object(window_state, "_GARBAGE", 64)
 def test_keys_that_are_forgotten_between_two_steps_are_encoded_again(memory: int | None) -> None:
     """Ids are remembered from loading a bundle to taking it, and no longer."""
     driven = Driven(Windowing(windows=lw.FixedWindows("10s")), memory)
