@@ -6,9 +6,8 @@ key among others of that hash. A value is in the key group that its hash says.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from heapq import merge
 from itertools import islice
 from typing import TypeAlias, final
 
@@ -26,6 +25,8 @@ Hashes: TypeAlias = NDArray[np.uint64]
 HASH_BYTES = 8
 _HASH = np.dtype(">u8")
 _PLACE_BYTES = 8
+_AHEAD = 512
+"""Entries of a queue that are read ahead: of those of all key groups, the first ones."""
 _RANGE = 64
 """So many entries of a range are deleted as a range: few ranges keep reads fast."""
 
@@ -139,8 +140,9 @@ class Queue:
             return
         high = None if to >= END_OF_TIME else encode_instant(to + 1)
         low = encode_instant(self.first)
-        for tail, _ in merge(*self._places.scans(store, low, high)):
-            yield decode_instant(tail), tail[8:]
+        for found in merged(list(self._places.scans(store, low, high)), _AHEAD):
+            for tail, _ in found:
+                yield decode_instant(tail), tail[8:]
 
     def after(self, store: StateStore, to: int) -> int:
         """Return an instant after ``to`` that no later name comes before."""
@@ -187,6 +189,28 @@ class Queue:
 
     def _keys(self, tails: list[bytes]) -> list[bytes]:
         return self._places.keys(tails, hashes_of(tails))
+
+
+def merged(
+    scans: Sequence[Iterator[tuple[bytes, bytes]]], most: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the rows of several scans in one order, some at a time: a sort costs less than a heap.
+
+    Args:
+        scans: The scans, each in order; no two have a row in common.
+        most: How many rows to read ahead, about.
+    """
+    each = max(1, most // max(1, len(scans)))
+    ahead = {at: list(islice(scan, each)) for at, scan in enumerate(scans)}
+    while ahead := {at: rows for at, rows in ahead.items() if rows}:
+        last = min(rows[-1] for rows in ahead.values())
+        found: list[tuple[bytes, bytes]] = []
+        for at, rows in ahead.items():
+            taken = bisect_right(rows, last)
+            found += rows[:taken]
+            ahead[at] = rows[taken:] or list(islice(scans[at], each))
+        found.sort()
+        yield found
 
 
 def some_of(found: Iterator[tuple[bytes, bytes]], most: int) -> Iterator[dict[bytes, bytes]]:
