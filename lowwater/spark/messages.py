@@ -41,6 +41,8 @@ _TIME, _SIGN, _KEY, _ID, _VALUE, _RECORD = "time", "sign", "key:", "id:", "value
 _ORDER = "order:"
 _CODED = {b"lowwater": b"coded"}
 """Metadata of a column of Python values, each encoded by :mod:`lowwater.state.codec`."""
+_SAME = b"lowwater.same"
+"""Metadata of a table in which some columns are one: all names, each with that of the first."""
 
 
 @final
@@ -80,10 +82,29 @@ class Elements:
         return cls(bundle, tuple(one.slice(start, stop) for one in admitted.ids), own)
 
     def take(self, rows: Int64Array) -> Elements:
-        """Select the elements at ``rows``, in that order."""
-        records = self.records.take(rows) if self.records.columns else Records({}, len(rows))
-        ids, order = (tuple(one.take(rows) for one in given) for given in (self.ids, self.order))
-        return Elements(self.bundle.take(rows), ids, records, order)
+        """Select the elements at ``rows``, in that order; what is one column stays one."""
+        bundle, times = self.bundle, self.bundle.times[rows]
+        made: dict[int, Column] = {}
+
+        def taken(column: Column) -> Column:
+            if id(column) not in made:
+                is_time = column.holds(bundle.times)
+                made[id(column)] = (
+                    Column(times, None, column.type) if is_time else column.take(rows)
+                )
+            return made[id(column)]
+
+        return Elements(
+            Bundle(
+                times,
+                tuple(map(taken, bundle.keys)),
+                {name: taken(column) for name, column in bundle.values.items()},
+                None if bundle.signs is None else bundle.signs[rows],
+            ),
+            tuple(map(taken, self.ids)),
+            Records({name: taken(one) for name, one in self.records.columns.items()}, len(rows)),
+            tuple(map(taken, self.order)),
+        )
 
     def without_records(self) -> Elements:
         """Return the same elements, without the records that contain them."""
@@ -115,7 +136,9 @@ class Elements:
     def to_table(self) -> pa.Table:
         """Return the elements as a table."""
         bundle = self.bundle
-        columns: dict[str, Column] = {_TIME: Column(bundle.times)}
+        every = self.records.columns.values()
+        time = next((one for one in every if one.holds(bundle.times)), Column(bundle.times))
+        columns: dict[str, Column] = {_TIME: time}
         if bundle.signs is not None:
             columns[_SIGN] = Column(bundle.signs.astype(np.int64))
         columns |= {f"{_KEY}{at}": key for at, key in enumerate(bundle.keys)}
@@ -274,16 +297,28 @@ def _split(data: bytes) -> list[memoryview]:
 
 
 def _to_table(columns: Mapping[str, Column]) -> pa.Table:
+    """Return columns as a table; those that are one, such as a key and its record's, once."""
     arrays: list[pa.Array] = []
     fields: list[pa.Field] = []
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(column), name) for name, column in columns.items()}
     for name, column in columns.items():
+        if names[name] != name:
+            continue
         if column.arrow is None and column.data.dtype == object and not _is_text(column.type):
             arrays.append(pa.array(_coded(name, column), pa.binary()))
             fields.append(pa.field(name, pa.binary(), metadata=_CODED))
         else:
             arrays.append(column.to_arrow())
             fields.append(pa.field(name, arrays[-1].type))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    metadata = {_SAME: json.dumps(names)} if len(fields) < len(names) else None
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata))
+
+
+def _names(schema: pa.Schema) -> dict[str, str]:
+    """Return the names of the columns that a table stands for, and which of its own each is."""
+    names = (schema.metadata or {}).get(_SAME)
+    return {name: name for name in schema.names} if names is None else json.loads(names)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
@@ -310,13 +345,17 @@ def _joined(tables: Sequence[pa.Table]) -> dict[str, Column]:
     first = tables[0].schema
     if all(table.schema.equals(first, check_metadata=True) for table in tables):
         whole = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-        return {field.name: _column(field, whole.column(field.name)) for field in whole.schema}
-    names = dict.fromkeys(name for table in tables for name in table.schema.names)
-    return {name: _concat([_part(table, name) for table in tables]) for name in names}
+        found = {field.name: _column(field, whole.column(field.name)) for field in first}
+        return {name: found[one] for name, one in _names(first).items()}
+    names = dict.fromkeys(name for table in tables for name in _names(table.schema))
+    columns = {name: _concat([_part(table, name) for table in tables]) for name in names}
+    # One of them may be a column of its records, and have the type of that.
+    columns[_TIME] = Column(np.concatenate([_part(table, _TIME).data for table in tables]))
+    return columns
 
 
 def _part(table: pa.Table, name: str) -> Column:
-    at = table.schema.get_field_index(name)
+    at = table.schema.get_field_index(_names(table.schema).get(name, name))
     if at < 0:
         return Column.from_arrow(pa.nulls(table.num_rows))
     return _column(table.schema.field(at), table.column(at))

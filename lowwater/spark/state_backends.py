@@ -230,6 +230,10 @@ class Live(Generic[LiveT]):
         while len(self._held) > self._at_most:
             self._held.popitem(last=False)
 
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        self._held.clear()
+
 
 _FORMAT = "Spark cells"
 _HINT = "Start a new checkpoint, or finish with the lowwater that wrote this one"

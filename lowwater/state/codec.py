@@ -77,6 +77,20 @@ def encode_slices(values: list[Any], bounds: Iterable[tuple[int, int]]) -> list[
     return [write(values[low:high]) for low, high in bounds]
 
 
+def encode_each(values: list[Any]) -> list[bytes]:
+    """Return each value in a list of its own, as :func:`encode` returns that.
+
+    >>> encode_each(["a", None]) == [encode(["a"]), encode([None])]
+    True
+
+    Raises:
+        StateError: One cannot be stored.
+    """
+    if _PLAIN_KINDS.issuperset(map(type, values)):
+        return list(map(_ENCODER.encode, zip(values)))  # msgpack has no tuples: they are lists
+    return [encode([value]) for value in values]
+
+
 def decode(data: bytes) -> Any:
     """Return the value that :func:`encode` was given.
 

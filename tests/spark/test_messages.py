@@ -13,7 +13,7 @@ import pytest
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.pane_table import SIGN
+from lowwater.engine.records.pane_table import MICROS_UTC, SIGN
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, StateError
 from lowwater.spark.messages import (
@@ -177,3 +177,41 @@ def test_a_value_that_cannot_be_sent_is_named_by_its_column() -> None:
     sent = Elements(Bundle(np.zeros(1, dtype=np.int64), (), {}), (), records)
     with pytest.raises(DataError, match=r"the column 'thing' cannot be sent to another task"):
         sent.to_table()
+
+
+def read_by(*, kept: bool) -> Elements:
+    """Return elements that were read: their times and keys are columns of their records.
+
+    Args:
+        kept: Whether all records are valid; otherwise a copy is made of those that are.
+    """
+    at = Column.from_arrow(pa.array([NOON, NOON + dt.timedelta(seconds=1)], MICROS_UTC))
+    columns = {"v": Column.from_arrow(pa.array([7, 8])), "at": at}
+    columns["k"] = Column.from_arrow(pa.array(["a", "b"]))
+    records = Records(columns, 2)
+    bundle = Bundle(at.data, (columns["k"],), {"v": columns["v"]})
+    if not kept:
+        every = np.arange(2)
+        bundle, records = bundle.take(every), records.take(every)
+    return Elements(bundle, (columns["k"],), records)
+
+
+def test_what_is_one_column_is_sent_once() -> None:
+    ((_, whole),) = read_by(kept=True).by_group(1, by_id=False)
+    for sent in (whole, whole.take(np.array([0, 1])), arrived(whole)):
+        assert sent.to_table().schema.names == ["time", "key:0", "value:v"]
+    assert len(read_by(kept=False).to_table().schema.names) == 7
+
+
+@pytest.mark.parametrize("others", [(), (True,), (False,), (False, True)])
+def test_it_arrives_as_what_it_was(others: tuple[bool, ...]) -> None:
+    """Also beside messages in which the same columns are not one: some records were invalid."""
+    found = arrived(read_by(kept=True), *(read_by(kept=kept) for kept in others))
+    apart = arrived(read_by(kept=False), *(read_by(kept=False) for _ in others))
+    assert list(found.records.columns) == ["v", "at", "k"]
+    assert found.records.rows() == apart.records.rows()
+    assert found.records.columns["at"].type == apart.records.columns["at"].type
+    assert found.bundle.times.tolist() == apart.bundle.times.tolist()
+    assert found.bundle.values["v"].to_list() == apart.bundle.values["v"].to_list()
+    for one, other in ((found.bundle.keys, apart.bundle.keys), (found.ids, apart.ids)):
+        assert (one[0].to_list(), one[0].type) == (other[0].to_list(), other[0].type)

@@ -113,6 +113,10 @@ class Column:
     def __len__(self) -> int:
         return len(self.arrow) if self.arrow is not None else len(self.data)
 
+    def holds(self, data: NDArray[Any]) -> bool:
+        """Whether ``data`` is this array, without a null: converts nothing to find out."""
+        return self._data is data and self._valid is None
+
     def nulls(self) -> Mask | None:
         """Return which rows are null, ``None`` for none of them; text stays in Arrow. O(n)."""
         array = self.arrow

@@ -15,7 +15,7 @@ from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, object_array, widened
-from lowwater.state.codec import decode, encode, encode_slices
+from lowwater.state.codec import decode, encode, encode_each, encode_slices
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
 from lowwater.state.key_layout import StoredPlace
@@ -312,9 +312,10 @@ def key_values(
         return values
     parts = [column.tolist() for column in packed.side.objects.values()]
     bounds = pairwise([*begin.tolist(), len(ids)])
-    if len(parts) == 1:
-        (part,) = parts
-        objects = encode_slices(part, bounds)
+    if len(parts) == 1 and len(begin) == len(ids):
+        objects = encode_each(parts[0])
+    elif len(parts) == 1:
+        objects = encode_slices(parts[0], bounds)
     else:
         objects = [encode([v for part in parts for v in part[low:high]]) for low, high in bounds]
     return [value + each for value, each in zip(values, objects, strict=True)]

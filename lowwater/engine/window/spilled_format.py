@@ -18,10 +18,9 @@ is due.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from struct import Struct
 from typing import final
 
@@ -40,6 +39,7 @@ from lowwater.state.hashed_places import (
     encode_hashes,
     encode_instant,
     hashes_of,
+    merged,
 )
 from lowwater.state.key_layout import decode_int64, encode_int64
 from lowwater.state.row_codec import Chunk, Layouts, PackedRows, joined, rows_as_bytes
@@ -147,33 +147,11 @@ class PartsByTime:
         phase, high = bytes([self._phase]), bytes([self._phase + 1])
         low = phase + encode_instant(min(self.taken, END_OF_TIME - 1) + 1)
         beyond = high if to >= END_OF_TIME else phase + encode_instant(to + 1)
-        yield from _merged(list(self._places.scans(store, low, beyond)), most)
+        yield from merged(list(self._places.scans(store, low, beyond)), most)
         firsts = [next(scan, None) for scan in self._places.scans(store, beyond, high)]
         self.first = min(
             (decode_instant(one[0][1:]) for one in firsts if one is not None), default=END_OF_TIME
         )
-
-
-def _merged(
-    scans: Sequence[Iterator[tuple[bytes, bytes]]], most: int
-) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yield the rows of several scans in one order, some at a time: a sort costs less than a heap.
-
-    Args:
-        scans: The scans, each in order; no two have a row in common.
-        most: How many rows to read ahead, about.
-    """
-    each = max(1, most // max(1, len(scans)))
-    ahead = {at: list(islice(scan, each)) for at, scan in enumerate(scans)}
-    while ahead := {at: rows for at, rows in ahead.items() if rows}:
-        last = min(rows[-1] for rows in ahead.values())
-        found: list[tuple[bytes, bytes]] = []
-        for at, rows in ahead.items():
-            taken = bisect_right(rows, last)
-            found += rows[:taken]
-            ahead[at] = rows[taken:] or list(islice(scans[at], each))
-        found.sort()
-        yield found
 
 
 @final

@@ -223,8 +223,11 @@ class SpilledWindows:
         """Return the values of parts, by name."""
         state, table = self._state, self._state.table
         places, part = state.places(rows), self._part_of(rows, complete)
-        order = np.lexsort((table["start"][rows], table["end"][rows], *part.columns, places))
-        rows, places, part = rows[order], places[order], part.take(order)
+        hashes = self._hashes(rows)
+        # In the order of their names: the store takes rows in order in half the time.
+        by = (places, hashes, part.end, part.phase, self._of_part.groups(hashes))
+        order = np.lexsort((table["start"][rows], table["end"][rows], *by))
+        rows, places, part, hashes = rows[order], places[order], part.take(order), hashes[order]
         begin = np.flatnonzero(run_starts(places, *part.columns))
         packed = state.codec.pack(rows)
         # Ids are this run's own; the name of the part says which key it is.
@@ -236,7 +239,7 @@ class SpilledWindows:
             first["due"] = part.end[begin]
             for phase, parts in ((OPEN, self._open), (COMPLETE, self._complete)):
                 parts.note(first["due"][part.phase[begin] == phase])
-        names = part_names(part.take(begin), self._hashes(rows[begin]), places[begin])
+        names = part_names(part.take(begin), hashes[begin], places[begin])
         return dict(zip(names, pack_parts(packed, begin, first), strict=True))
 
     def _write_keys(self, batch: Batch) -> None:
@@ -252,7 +255,7 @@ class SpilledWindows:
         ids, hashes = known[of_changed], hashes[of_changed]
         away = self._away[ids] > 0
         ids, hashes = ids[away], hashes[away]
-        order = np.lexsort((state.place_of(ids), hashes))
+        order = np.lexsort((state.place_of(ids), hashes, self._of_hash.groups(hashes)))
         ids, hashes = ids[order], hashes[order]
         some = hashes[:0]
         if ids.size:
@@ -565,6 +568,8 @@ def _replace(
 ) -> None:
     """Replace stored values by others, both by name."""
     gone = [name for name in before if name not in after]
-    fresh = [name for name, value in after.items() if before.get(name) != value]
     places.delete(batch, gone, hashes_of(gone))
-    places.put(batch, fresh, hashes_of(fresh), [after[name] for name in fresh])
+    if before:
+        after = {name: value for name, value in after.items() if before.get(name) != value}
+    fresh = list(after)
+    places.put(batch, fresh, hashes_of(fresh), list(after.values()))

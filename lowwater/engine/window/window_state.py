@@ -90,6 +90,9 @@ class WindowState:
             nested=self.shown,
         )
         self.keys: KeyDictionary | None = None
+        # The key columns that were encoded last, and their ids: windows are loaded for a bundle
+        # before it is taken. Until keys are forgotten, whose ids others may get.
+        self._encoded: tuple[tuple[Column, ...], Int64Array] | None = None
         self._journal: Journal | None = None
         self._on_forgetting: Callable[[Mask], None] | None = None
         self.turn: int | None = None
@@ -174,7 +177,10 @@ class WindowState:
         """Return the key ids of a bundle's elements."""
         if self.keys is None:
             self.keys = KeyDictionary(len(columns))
-        return self.keys.encode(columns)
+        encoded = self._encoded
+        if encoded is None or encoded[0] is not columns:
+            encoded = self._encoded = columns, self.keys.encode(columns)
+        return encoded[1]
 
     def decode_keys(self, rows: Int64Array) -> tuple[Column, ...]:
         """Return the key columns of rows."""
@@ -309,6 +315,7 @@ class WindowState:
 
     def forget_keys(self) -> None:
         """Recycle the ids of keys without rows, once they are many: amortised O(1) per key."""
+        self._encoded = None
         if self.keys is None or len(self.keys) <= 2 * self._live_keys + _GARBAGE:
             return
         self._cover_keys()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lowwater.errors import StateError
-from lowwater.state.codec import Encoded, decode, encode
+from lowwater.state.codec import Encoded, decode, encode, encode_each
 
 VALUES: list[Any] = [
     [-(2**63) - 1, -(2**63), 2**64 - 1, 2**64],
@@ -28,6 +28,12 @@ def test_what_is_read_is_what_was_written(value: Any) -> None:
     found = decode(encode(value))
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("values", [[], ["a", None, b"x", 0.5, True], ["a", 7], *VALUES])
+def test_values_are_encoded_each_in_a_list(values: Any) -> None:
+    values = list(values)
+    assert encode_each(values) == [encode([value]) for value in values]
 
 
 @pytest.mark.parametrize("value", VALUES)
