@@ -1,4 +1,9 @@
-"""What durable state costs: speed beside memory, and commits as state grows."""
+"""What durable state costs: speed beside memory, and commits as state grows.
+
+``python -m benchmarks.durability WINDOWS FOLDER [fixed|sessions]`` prints what commits and a
+restore take with so many windows open, as JSON; with ``LOWWATER_KERNELS=numba``, by compiled
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +23,12 @@ import numpy as np
 
 import lowwater as lw
 from benchmarks.events import events_file
-from benchmarks.open_windows import fill_steps, windowing_of
+from benchmarks.open_windows import WINDOWS, fill_steps, windowing_of
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.kernels import count_records
 from lowwater.pipeline import Pipeline
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.rocks import RocksStore
@@ -110,15 +116,18 @@ def commits(open_windows: int, folder: Path) -> Commits:
 
 def main() -> None:
     """Measure what :func:`commits` asks for and print it as JSON."""
-    scratch = tempfile.mkdtemp(dir=sys.argv[2])
+    count, folder, *windows = sys.argv[1:]
+    function = WINDOWS[windows[0] if windows else "fixed"]
+    count_records(0)  # loads the kernels that the environment asks for: there is no stage here
+    scratch = tempfile.mkdtemp(dir=folder)
     try:
-        print(json.dumps(_commits(int(sys.argv[1]), Path(scratch) / "state")))
+        print(json.dumps(_commits(int(count), function, Path(scratch) / "state")))
     finally:
         shutil.rmtree(scratch)
 
 
-def _commits(open_windows: int, path: Path) -> dict[str, Any]:
-    windowing = windowing_of(lw.FixedWindows("1h"))
+def _commits(open_windows: int, windows: WindowFunction, path: Path) -> dict[str, Any]:
+    windowing = windowing_of(windows)
     seconds: list[float] = []
     sizes: list[int] = []
     with RocksStore(path) as store:

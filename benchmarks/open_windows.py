@@ -44,7 +44,7 @@ def main() -> None:
     )  # fmt: skip
     count_records(0)  # as a stage does: LOWWATER_KERNELS is heeded, though there is no stage here
     before = resident_bytes()
-    operator = _filled(_WINDOWS[windows], open_windows, per_key=what == "memory")
+    operator = _filled(WINDOWS[windows], open_windows, per_key=what == "memory")
     if operator.open_windows != open_windows:
         raise SystemExit(f"{operator.open_windows} windows are open, not {open_windows}")
     if what == "memory":
@@ -102,7 +102,7 @@ def fill_steps(count: int, *, per_key: bool, numbers: Int64Array | None = None) 
         yield Bundle(times, (key,), {"value": value})
 
 
-_WINDOWS: dict[str, WindowFunction] = {
+WINDOWS: dict[str, WindowFunction] = {
     "fixed": lw.FixedWindows("1h"),
     "sessions": lw.Sessions("30m"),
 }
