@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark quick test check format bench notebooks docs nightly crash fuzz dist clean
+.PHONY: help demo demo-spark quick test long check format bench notebooks docs nightly crash fuzz dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -31,10 +31,13 @@ demo-spark: $(SPARK) ## run the demonstration on Spark and compare (needs Java)
 
 quick: $(DEV) ## run the fast tests, without Java: a minute or so
 	LOWWATER_HYPOTHESIS_PROFILE=quick $(PY) -m pytest -n $(WORKERS) --dist loadscope \
-	  -m 'not slow and not spark' tests/unit tests/conformance tests/property $(ARGS)
+	  -m 'not slow and not long and not spark' tests/unit tests/conformance tests/property $(ARGS)
 
-test: $(DEV) ## run all tests; those of Spark need Java 17 or later
-	$(PY) -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
+test: $(DEV) ## run the tests, but for the long ones; those of Spark need Java 17 or later
+	$(PY) -m pytest -n $(WORKERS) --dist loadscope -m 'not long' $(ARGS)
+
+long: $(DEV) ## run the long tests: kills, notebooks, the site, more on Spark
+	$(PY) -m pytest -n $(WORKERS) --dist loadscope -m long $(ARGS)
 
 check: $(DEV) ## check formatting, lint, and types, also those of docs and examples
 	$(VENV)/bin/ruff format --check .
@@ -60,7 +63,7 @@ nightly: $(DEV) ## run the property tests with many examples, random graphs on S
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) --dist loadscope \
 	  tests/property tests/unit tests/spark/cluster_campaign.py \
 	  tests/spark/graph_campaign.py tests/spark/benchmark_campaign.py tests/spark/inputs_campaign.py \
-	  tests/spark/own_process_campaign.py tests/docs/test_site.py \
+	  tests/spark/own_process_campaign.py \
 	  tests/spark/test_capabilities.py $(ARGS)
 
 crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 112 times, and compare the output

@@ -90,7 +90,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What takes longest comes first, so that no worker waits long for another at the end: Spark, then
     the files with slow tests.
     """
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    marked = (item for item in items if any(map(item.get_closest_marker, ("slow", "long"))))
+    slow = {item.path for item in marked}
     items.sort(key=lambda item: (not _is_spark(item.nodeid), item.path not in slow))
     for item in items:
         if item.nodeid.startswith(WARNED):

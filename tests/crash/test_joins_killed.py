@@ -20,7 +20,7 @@ from tests.unit.io.postgresql import mortal_server
 KILLS = int(os.environ.get("LOWWATER_KILLS", "12"))
 _FILES, _ROWS = 3, 80
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ class _Needs(HTMLParser):
             self.loads.append(str(given[name]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")

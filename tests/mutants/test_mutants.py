@@ -25,6 +25,8 @@ from lowwater.testing import (
 from lowwater.testing import strategies as lws
 from tests.mutants.mutants import MUTANTS, Mutant
 
+pytestmark = pytest.mark.long
+
 SEEDED = settings(
     derandomize=True, database=None, deadline=None, phases=[Phase.generate],
     report_multiple_bugs=False,

@@ -58,7 +58,7 @@ def connect(spark: Any) -> Iterator[str]:
         service.stop(none, none)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_works_over_spark_connect(connect: str, tmp_path: Path) -> None:
     """The client is a process of its own, as each has one kind of session."""
     pytest.importorskip("grpc")

@@ -37,6 +37,6 @@ def test_several_graphs_in_one_query(spark: Any, tmp_path: Path) -> None:
     check_restarted(spark, case, tmp_path, way)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_graph_with_the_checks_of_plans(spark: Any, tmp_path: Path) -> None:
     check_restarted(spark, graph_number(7), tmp_path, Way(ADAPTERS[1], "inline", stops="before"))

@@ -56,7 +56,7 @@ def test_graphs_that_are_restarted(spark: Any, tmp_path: Path) -> None:
     check_restarted(spark, case, tmp_path, Way(OWN, "inline", 3, splits=True, stops="before"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_is_killed_and_then_workers_and_tasks_fail(spark: Any, tmp_path: Path) -> None:
     """Its successor has other partitions; tasks that ended wrote versions that do not count."""
     write_files(GRAPHS["retractions"](), tmp_path / "in")

@@ -19,7 +19,7 @@ from tests.spark.killed_drivers import Query
 from tests.spark.query_to_kill import ADAPTERS, Fault, backend_of
 from tests.spark.restarted_graphs import with_adapter
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 def run_here(spark: Any, query: Query, faults: Mapping[int, Fault]) -> None:

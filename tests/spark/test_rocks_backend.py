@@ -278,7 +278,7 @@ def sides_of_a_join(rows: int, seed: int = 3) -> tuple[pa.Table, pa.Table]:
     return left, right
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("chains")
 @pytest.mark.parametrize("kind", ["by time", "tables"])
 def test_keys_of_joins_leave_the_memory_of_workers(

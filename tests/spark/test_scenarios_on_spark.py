@@ -44,7 +44,7 @@ CASES = [
 ]  # fmt: skip
 
 
-# The level function is the same on each; graphs and kills of ``make test`` have the others, too.
+# The level function is the same on each; graphs and kills have the others, too (``make long``).
 ADAPTERS = ["applyInPandasWithState", "transformWithStateInPandas"][: 2 if is_campaign() else 1]
 
 

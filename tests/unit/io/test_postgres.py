@@ -122,6 +122,7 @@ def test_a_join_of_tables_by_primary_key(dsn: str, how: Any) -> None:
     assert sorted(map(str, found)) == sorted(map(str, wanted))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
 def test_death_at_any_statement(dsn: str, after: bool) -> None:
     deliveries = [FIRST, NEXT, empty(3)]

@@ -34,7 +34,7 @@ from tests.unit.engine.local.back_pressure_runs import (
     summed,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BATCHES = 10
 ROWS = 20
