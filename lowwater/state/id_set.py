@@ -123,9 +123,14 @@ class StoredIds:
             return
         run = IdRun(ids, expiry)
         first, last = int(expiry.min()), int(expiry.max())
-        # Levels and numbers rise with the expiry: where its ends agree, nothing is to be split.
-        low, high = self._levels(np.array([first, last]), watermark).tolist()
-        levels = None if low == high else self._levels(expiry, watermark)
+        levels = None
+        if watermark != START_OF_TIME:
+            # Levels rise with the expiry: where its ends agree, nothing is to be split. Before the
+            # first watermark they do not, as ids may expire before the time taken for it.
+            low, high = self._levels(np.array([first, last]), watermark).tolist()
+        if watermark == START_OF_TIME or low != high:
+            levels = self._levels(expiry, watermark)
+            low, high = int(levels.min()), int(levels.max())
         for level in range(low, high + 1):
             size = self._length(level)
             if levels is None and first // size == last // size:

@@ -125,6 +125,20 @@ def test_watermarks_do_not_go_back(make: Make) -> None:
     assert driven.take((1, 6)) == [True]
 
 
+def test_before_the_first_watermark_times_may_be_far_apart(make: Make) -> None:
+    """S-D1: in one bundle, and in a later one long before it; until then nothing is forgotten."""
+    driven = make()
+    first = [(at, at * WITHIN) for at in range(9)]
+    then = [(100 + at, -at * WITHIN) for at in (0, 30, 900)]
+    for bundle in (first, then):
+        assert driven.take(*bundle) == [True] * len(bundle)
+        driven.reborn()
+        assert driven.take(*bundle) == [False] * len(bundle)
+    assert driven.take(*first) == [False] * len(first)
+    driven.own.advance(4 * WITHIN)
+    assert driven.take(*((id, 5 * WITHIN) for id, _ in first)) == [True] * 4 + [False] * 5
+
+
 def test_times_at_the_ends_of_time(make: Make) -> None:
     driven = make()
     late, early = END_OF_TIME - 3, START_OF_TIME + 3
