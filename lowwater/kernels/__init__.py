@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
-from lowwater.kernels.plain import Arrived, Claims, Gathered, JoinedRows
+from lowwater.kernels.plain import Arrived, Claims
+from lowwater.kernels.plain_merging import Gathered, MergedRows
 from lowwater.time import Int64Array
 
 WORTH_LOADING = 500_000
@@ -150,7 +151,7 @@ class Kernels(Protocol):
             ends: First instant after each.
         """
 
-    def join(
+    def merge_rows(
         self,
         rows: Int64Array,
         group: Int64Array,
@@ -158,7 +159,7 @@ class Kernels(Protocol):
         ends: Int64Array,
         start: Int64Array,
         end: Int64Array,
-    ) -> JoinedRows:
+    ) -> MergedRows:
         """Return into which rows open intervals merge. O(n).
 
         Args:

@@ -20,8 +20,8 @@ from lowwater.kernels.compiled_ids import may_be_in_filter as may_be_in_filter
 from lowwater.kernels.compiled_ids import sort_hashes as sort_hashes
 from lowwater.kernels.compiled_merging import count_below as count_below
 from lowwater.kernels.compiled_merging import gather as gather
-from lowwater.kernels.compiled_merging import join as join
 from lowwater.kernels.compiled_merging import merge_overlapping as merge_overlapping
+from lowwater.kernels.compiled_merging import merge_rows as merge_rows
 from lowwater.kernels.compiler import HASHES, HASHES_OUT, IN, OUT, array, compiled, several, whole
 from lowwater.kernels.compiler import IS_CACHED as IS_CACHED
 from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Arrived, Claims

@@ -6,9 +6,8 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-from lowwater.kernels import plain
 from lowwater.kernels.compiler import IN, OUT, array, compiled, several, whole
-from lowwater.kernels.plain import Gathered, JoinedRows
+from lowwater.kernels.plain_merging import Gathered, MergedRows, sort_by_key_and_time
 from lowwater.time import Int64Array
 
 
@@ -143,7 +142,7 @@ def _gather(
 @compiled(
     several(types.int64, 3)(*[IN] * 6, *[OUT] * 4, array(types.boolean, written=True), *[OUT] * 2)
 )
-def _join(
+def _merge_rows(
     rows: Int64Array, group: Int64Array, starts: Int64Array, ends: Int64Array,
     start: Int64Array, end: Int64Array,
     into: Int64Array, changed: Int64Array, members: Int64Array, first: Int64Array,
@@ -208,7 +207,7 @@ def gather(
     ends: Int64Array,
 ) -> Gathered:
     new, room = len(keys), 2 * len(keys)
-    order = plain.sort_by_key_and_time(keys, start)
+    order = sort_by_key_and_time(keys, start)
     keys, start, end = whole(keys), whole(start), whole(end)
     while True:
         group = np.empty(new, dtype=np.int64)
@@ -226,23 +225,23 @@ def gather(
     )
 
 
-def join(
+def merge_rows(
     rows: Int64Array,
     group: Int64Array,
     starts: Int64Array,
     ends: Int64Array,
     start: Int64Array,
     end: Int64Array,
-) -> JoinedRows:
+) -> MergedRows:
     groups = len(start)
     into, changed, first = np.empty((3, groups), dtype=np.int64)
     members, leaving, target = np.empty((3, len(rows)), dtype=np.int64)
     renewed = np.empty(groups, dtype=np.bool_)
-    changes, inside, left = _join(
+    changes, inside, left = _merge_rows(
         whole(rows), whole(group), starts, ends, whole(start), whole(end),
         into, changed, members, first, renewed, leaving, target,
     )  # fmt: skip
-    return JoinedRows(
+    return MergedRows(
         into, changed[:changes], members[:inside], first[:changes], renewed[:changes],
         leaving[:left], target[:left],
     )  # fmt: skip

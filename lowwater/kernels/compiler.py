@@ -41,7 +41,8 @@ IS_CACHED = _is_cacheable()
 def compiled(*signatures: Any) -> Callable[[_Loop], _Loop]:
     """Compile a loop for some signatures, or load what is in numba's cache on disk.
 
-    The cache looks at the loop's own file only: what a loop calls has to stand in the same one.
+    The cache looks at the loop's own file only: what a loop calls has to stand in the same one, and
+    where a constant of another file changes, so must this one.
     """
     options: Any = {"cache": IS_CACHED, "nogil": True, "error_model": "numpy"}
     return cast("Callable[[_Loop], _Loop]", njit(list(signatures), **options))

@@ -22,14 +22,14 @@ def spare_the_collector() -> None:
 
     Spark's workers collect garbage after each task, which looks at every object of every module: 50
     ms of a processor, far more than a small task takes. What is set aside is not looked at again.
-    Objects are set aside anew once many more modules are there: the compiled kernels, which are
+    Objects are set aside again once many more modules are there: the compiled kernels, which are
     loaded when a worker has seen enough records, are as many objects as all other modules together.
     """
     if len(sys.modules) < _Spared.modules + _MANY:
         return
     _Spared.modules = len(sys.modules)
     # What is set aside is freed no more if it refers to itself, as the state of a key group does.
-    # A worker reads that again, of its cell, as if another one had written it.
+    # A worker reads that again from its cell, as if another one had written it.
     LIVE.clear()
     gc.collect()  # what is garbage now would be kept
     gc.freeze()

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.kernels import kernels
-from lowwater.kernels.plain import run_starts as run_starts
-from lowwater.kernels.plain import sort_by_key_and_time as sort_by_key_and_time
+from lowwater.kernels.plain_merging import run_starts as run_starts
+from lowwater.kernels.plain_merging import sort_by_key_and_time as sort_by_key_and_time
 from lowwater.time import Int64Array
 
 NONE: Int64Array = np.empty(0, dtype=np.int64)

@@ -25,7 +25,7 @@ Hashes: TypeAlias = NDArray[np.uint64]
 HASH_BYTES = 8
 _HASH = np.dtype(">u8")
 _PLACE_BYTES = 8
-_AHEAD = 512
+_AHEAD = 8_192
 """Entries of a queue that are read ahead: of those of all key groups, the first ones."""
 _RANGE = 64
 """So many entries of a range are deleted as a range: few ranges keep reads fast."""

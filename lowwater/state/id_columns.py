@@ -94,14 +94,6 @@ class IdColumns:
         lengths = self.lengths[rows]
         return IdColumns.packed(lengths, self._bytes(rows, lengths), hashes)
 
-    def slice(self, start: int, stop: int) -> IdColumns:
-        """Return ids ``start`` to ``stop`` (exclusive) without copying."""
-        hashes, lengths = self.hashes[start:stop], self.lengths[start:stop]
-        if self.width:
-            data = self.data[start * self.width : stop * self.width]
-            return IdColumns(hashes, self.starts[: stop - start], lengths, data, self.width)
-        return IdColumns(hashes, self.starts[start:stop], lengths, self.data)
-
     def buffer(self) -> NDArray[np.uint8]:
         """Return the bytes of all ids, one after the other."""
         if self.width:

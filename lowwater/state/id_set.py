@@ -123,14 +123,12 @@ class StoredIds:
             return
         run = IdRun(ids, expiry)
         first, last = int(expiry.min()), int(expiry.max())
-        levels = None
-        if watermark != START_OF_TIME:
-            # Levels rise with the expiry: where its ends agree, nothing is to be split. Before the
-            # first watermark they do not, as ids may expire before the time taken for it.
-            low, high = self._levels(np.array([first, last]), watermark).tolist()
-        if watermark == START_OF_TIME or low != high:
-            levels = self._levels(expiry, watermark)
-            low, high = int(levels.min()), int(levels.max())
+        # From the first watermark on, levels rise with the expiry: where its ends agree, nothing is
+        # to be split. Before that they do not, as ids may expire before the time taken for it.
+        ends = expiry if watermark == START_OF_TIME else np.array([first, last])
+        reached = self._levels(ends, watermark)
+        low, high = int(reached.min()), int(reached.max())
+        levels = None if low == high else self._levels(expiry, watermark)
         for level in range(low, high + 1):
             size = self._length(level)
             if levels is None and first // size == last // size:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.kernels import kernels
-from lowwater.kernels.plain import Gathered, Merging, gather_by
+from lowwater.kernels.plain_merging import Gathered, Merging, gather_by
 from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
 from lowwater.state.table import RowTable
 from lowwater.time import END_OF_TIME, Int64Array, latest

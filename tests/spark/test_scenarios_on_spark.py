@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, seed, settings
 
 import lowwater as lw
 from tests.conformance import test_goldens, test_scenarios
-from tests.examples import is_campaign
 from tests.property import strategies as own
 from tests.spark.cases import Case
 from tests.spark.cases_in_one_query import run_many
@@ -44,8 +43,10 @@ CASES = [
 ]  # fmt: skip
 
 
-# The level function is the same on each; graphs and kills have the others, too (``make long``).
-ADAPTERS = ["applyInPandasWithState", "transformWithStateInPandas"][: 2 if is_campaign() else 1]
+ADAPTERS: list[Any] = [
+    "applyInPandasWithState",
+    pytest.param("transformWithStateInPandas", marks=pytest.mark.long),
+]
 
 
 @pytest.fixture(scope="module", params=ADAPTERS)

@@ -45,7 +45,7 @@ def test_objects_are_set_aside_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_modules_that_are_loaded_later_are_set_aside_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So are the compiled kernels, which are loaded behind some thousand records."""
+    """So are the compiled kernels, which are loaded after some thousand records."""
     spare_the_collector()
     before = gc.get_freeze_count()
     _import_many(monkeypatch, "late")

@@ -13,7 +13,7 @@ from lowwater.engine.window.placement import require_int64
 from lowwater.engine.window.window_state import WindowState
 from lowwater.errors import InternalError
 from lowwater.kernels import kernels
-from lowwater.kernels.plain import Gathered, merge_sorted
+from lowwater.kernels.plain_merging import Gathered, merge_sorted
 from lowwater.state.arrays import NONE, run_starts
 from lowwater.time import Int64Array
 from lowwater.triggers._machine import Merge
@@ -197,7 +197,7 @@ def _merge_rows(
         # They mostly are: sorting costs much more than looking.
         order = np.lexsort((ends[rows], starts[rows], group))
         rows, group = rows[order], group[order]
-    joined = kernels().join(rows, group, starts, ends, gathered.start, gathered.end)
+    joined = kernels().merge_rows(rows, group, starts, ends, gathered.start, gathered.end)
     into, changed = joined.into, joined.changed
     if not changed.size:
         return into, NONE

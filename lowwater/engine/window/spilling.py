@@ -515,7 +515,7 @@ class SpilledWindows:
         for at, columns in read.columns:
             if (hash_keys(columns) != read.hashes[at]).any():
                 raise damaged("a stored key", "it is stored under another one")
-            ids[at] = state.encode_keys(columns)
+            ids[at] = state.ids_of(columns)
         self._keys.use(state.keys)
         self._cover(int(ids.max()) + 1)
         self._keys.know(ids, read.hashes)

@@ -174,13 +174,17 @@ class WindowState:
             self.segments.insert(rows[~table["finished"][rows]])
 
     def encode_keys(self, columns: tuple[Column, ...]) -> Int64Array:
-        """Return the key ids of a bundle's elements."""
-        if self.keys is None:
-            self.keys = KeyDictionary(len(columns))
+        """Return the key ids of a bundle's elements; they are kept until the bundle is taken."""
         encoded = self._encoded
         if encoded is None or encoded[0] is not columns:
-            encoded = self._encoded = columns, self.keys.encode(columns)
+            encoded = self._encoded = columns, self.ids_of(columns)
         return encoded[1]
+
+    def ids_of(self, columns: tuple[Column, ...]) -> Int64Array:
+        """Return the ids of keys."""
+        if self.keys is None:
+            self.keys = KeyDictionary(len(columns))
+        return self.keys.encode(columns)
 
     def decode_keys(self, rows: Int64Array) -> tuple[Column, ...]:
         """Return the key columns of rows."""

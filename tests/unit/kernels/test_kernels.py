@@ -286,7 +286,7 @@ def test_joining_rows(seed: int, sizes: list[int]) -> None:
     starts, ends = random.integers(0, 2, (2, 60)) + np.array([[0], [5]])
     order = np.lexsort((ends[rows], starts[rows], group))
     rows = rows[order]
-    found = [kind.join(rows, group, starts, ends, start, end) for kind in KINDS]
+    found = [kind.merge_rows(rows, group, starts, ends, start, end) for kind in KINDS]
     assert [each.tolist() for each in found[0]] == [each.tolist() for each in found[1]]
 
     joined = found[0]
