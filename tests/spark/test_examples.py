@@ -26,6 +26,7 @@ from tests.paths import ROOT
 from tests.unit.io.postgresql import running_server
 
 
+@pytest.mark.long
 def test_lowwater_runs_from_an_archive(tmp_path: Path) -> None:
     """As a cluster gets it; ``cluster_campaign.py`` sends it to one."""
     archive = spark_standalone.write_archive(tmp_path / "lowwater.zip")
@@ -75,7 +76,7 @@ def test_it_works_over_spark_connect(connect: str, tmp_path: Path) -> None:
     assert done.stdout.split() == ["static", "5", "inline", "4", "rocksdb", "4", "refused"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("chains")
 def test_the_demo_is_equal_to_the_embedded_engine(
     spark: Any, monkeypatch: pytest.MonkeyPatch
@@ -90,7 +91,7 @@ def test_the_demo_is_equal_to_the_embedded_engine(
     assert "retract  EARLY" in out.getvalue()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebook_holds(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that it asserts; ``own_process_campaign.py`` compares its output."""
     monkeypatch.chdir(tmp_path)
@@ -168,7 +169,7 @@ def test_a_micro_batch_that_comes_again_is_not_stored_again(database: str) -> No
         assert cursor.fetchall() == [("A", 5), ("B", 7)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("chains")
 def test_the_graph_is_written_once(spark: Any, tmp_path: Path) -> None:
     """Also if a checkpoint is lost, and all micro-batches come again under their numbers."""

@@ -49,7 +49,7 @@ def run_here(
     return output(query.folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_graphs_that_are_restarted(spark: Any, tmp_path: Path) -> None:
     """One has a stage that reads retractions, the other has three levels."""
     case = side_by_side([graph_number(0), graph_number(21)])
@@ -94,6 +94,7 @@ def test_one_level(spark: Any, tmp_path: Path, state: str) -> None:
     assert more
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_is_read_twice_or_to_no_end(spark: Any, tmp_path: Path) -> None:
     """Rows that nobody takes cost no state; what was not begun is missed in the next one."""
     folder = write(tmp_path / "in", *(table(100, seed=seed) for seed in range(4)))

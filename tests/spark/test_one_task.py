@@ -128,6 +128,7 @@ def of_two_levels(source: lw.Stream) -> lw.Pipeline:
     return above.aggregate(key=lw.max("key"), total=lw.sum("total"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("made", "expected"), [(of_one_level, 1), (of_two_levels, 2)])
 def test_it_goes_on_with_other_partitions(
     spark: Any, tmp_path: Path, made: Callable[[lw.Stream], lw.Pipeline], expected: int

@@ -205,6 +205,7 @@ def test_it_is_a_value_that_can_be_shipped(backend: RocksBackend) -> None:
         RocksBackend("state", collect_every=0)
 
 
+@pytest.mark.long
 def test_a_stream_with_either_backend_gives_the_same(spark: Any, tmp_path: Path) -> None:
     """Stopped and started again half-way; and a checkpoint goes on with its own backend alone."""
     parts = cut(table(800), 200)

@@ -192,7 +192,7 @@ def test_a_run_without_a_state_directory_does_so_too(folder: Folder, tmp_path: P
     assert len(rows_in(tmp_path)["part"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("folder", "after"), [(ParquetFolder, False), (JsonLinesFolder, True)])
 def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> None:
     """A reader sees each row at most once; delivered again, all rows are there once."""

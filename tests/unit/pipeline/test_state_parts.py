@@ -103,6 +103,7 @@ def test_a_part_may_end_before_the_others(tmp_path: Path, wanted: dict[str, list
     assert output(tmp_path) == wanted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("point", "count", "after"),
     [

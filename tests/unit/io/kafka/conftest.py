@@ -22,7 +22,7 @@ def model() -> Iterator[ModelBroker]:
         yield broker
 
 
-@pytest.fixture(params=["model", "real"])
+@pytest.fixture(params=["model", pytest.param("real", marks=pytest.mark.long)])
 def broker(request: pytest.FixtureRequest) -> Broker | ModelBroker:
     """Return each of the two."""
     found: Broker | ModelBroker = request.getfixturevalue(request.param)

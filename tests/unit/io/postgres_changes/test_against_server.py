@@ -25,7 +25,7 @@ from tests.unit.io.postgres_changes.writer import View, Writer
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SCHEMA = "(id int, part text, n int, body text, PRIMARY KEY (id, part))"
 
