@@ -26,7 +26,7 @@ from benchmarks.peers.job import (
 )
 from benchmarks.peers.stopwatch import Stopwatch
 
-pytestmark = pytest.mark.slow  # left to `make test`
+pytestmark = pytest.mark.long
 
 EVENTS = 30_000
 

@@ -28,7 +28,7 @@ def test_flights_come_in_the_order_of_landing(flights: pa.Table) -> None:
     assert pc.all(pc.greater_equal(landed[1:], landed[:-1])).as_py()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_shows_all_and_its_check_holds(
     flights: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +55,7 @@ def totals(text: str) -> list[str]:
     return [" ".join(line.split()) for line in lines if "events/s" not in line]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_is_interrupted_and_goes_on(
     flights: pa.Table,
     tmp_path: Path,

@@ -17,7 +17,7 @@ import pytest
 from tests.paths import ROOT
 
 PLACE = ROOT / "examples" / "service"
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def _counted(folder: Path) -> int:
