@@ -125,8 +125,9 @@ class Segments:
         touched = owner[first]
         begin = self._places_before(touched, starts[rows[first]])
         tail, _ = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
-        rows = np.concatenate((self._pool[tail], rows))
-        rows = rows[sort_by_key_and_time(keys[rows], starts[rows])]
+        if len(tail):
+            rows = np.concatenate((self._pool[tail], rows))
+            rows = rows[sort_by_key_and_time(keys[rows], starts[rows])]
         self._replace_tails(touched, begin, rows)
 
     def remove(self, rows: Int64Array) -> None:

@@ -11,7 +11,7 @@ from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.window.spilling import SpilledWindows, Waits
 from lowwater.engine.window.window_state import PLACE, WindowState
-from lowwater.state.arrays import NONE, distinct, mixed, run_starts
+from lowwater.state.arrays import NONE, mixed, run_starts
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.journal import Journal, Piece
@@ -175,7 +175,7 @@ class StoredState:
         self._require_sound(rows)
         state.rebuild(rows, places, record["places"])
         self._windows.reschedule()
-        self.spilled.resume(store, record["spilled"], distinct(state.table["key"][rows]))
+        self.spilled.resume(store, record["spilled"], state.held_keys())
         if self._memory is None:
             for _ in self.spilled.load_all(store):
                 pass

@@ -163,7 +163,7 @@ class WindowState:
         self._cover_keys()
         kernels().add_at(self._key_rows, keys, 1)
         self._key_place[keys] = places
-        self._live_keys = len(distinct(keys))
+        self._live_keys = int(np.count_nonzero(self._key_rows))
         self.places_given = places_given
         finished = rows[table["finished"][rows]]
         self.finished_rows = len(finished)
@@ -172,6 +172,10 @@ class WindowState:
         else:
             self.index.insert(finished)
             self.segments.insert(rows[~table["finished"][rows]])
+
+    def held_keys(self) -> Int64Array:
+        """Return the ids of the keys that have windows, rising. O(ids given)."""
+        return np.flatnonzero(self._key_rows)
 
     def encode_keys(self, columns: tuple[Column, ...]) -> Int64Array:
         """Return the key ids of a bundle's elements; they are kept until the bundle is taken."""
