@@ -8,16 +8,16 @@ kernels.
 from __future__ import annotations
 
 import json
-import shutil
+import multiprocessing
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from benchmarks.open_windows import WINDOWS, fill_steps, windowing_of
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
-from lowwater.engine.window.windowing import Windowing
 from lowwater.kernels import count_records
 from lowwater.pipeline import Pipeline
 from lowwater.state.key_layout import StoredPlace
@@ -42,6 +41,7 @@ CASES: Mapping[str, WindowFunction] = {
 }
 _SAVE_EACH = 8  # fills between two saves: they keep what a save holds in memory small
 _CHANGED = 1_000
+T = TypeVar("T")
 
 
 @final
@@ -106,32 +106,35 @@ class Commits:
     restore_seconds: float
 
 
-def commits(open_windows: int, folder: Path) -> Commits:
-    """Measure in a process of its own."""
+def commits(open_windows: int, folder: Path, windows: str = "fixed") -> Commits:
+    """Measure commits in a process of its own, and the restore in another."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", __name__, str(open_windows), str(folder)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return Commits(open_windows, **json.loads(done.stdout))
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        path = Path(scratch) / "state"
+        ms, size = _apart(_fill_and_commit, open_windows, windows, path)
+        opened, restored = _apart(_restore, open_windows, windows, path)
+    return Commits(open_windows, ms, size, opened, restored)
+
+
+def _apart(measure: Callable[[int, str, Path], T], *args: Any) -> T:
+    """Measure in a new process: as a restart finds memory, without what ran before."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as process:
+        return process.submit(measure, *args).result()
 
 
 def main() -> None:
     """Measure what :func:`commits` asks for and print it as JSON."""
     count, folder, *windows = sys.argv[1:]
-    function = WINDOWS[windows[0] if windows else "fixed"]
-    count_records(0)  # loads the kernels that the environment asks for: there is no stage here
-    scratch = tempfile.mkdtemp(dir=folder)
-    try:
-        print(json.dumps(_commits(int(count), function, Path(scratch) / "state")))
-    finally:
-        shutil.rmtree(scratch)
+    print(json.dumps(asdict(commits(int(count), Path(folder), *windows))))
 
 
-def _commits(open_windows: int, windows: WindowFunction, path: Path) -> dict[str, Any]:
-    windowing = windowing_of(windows)
+def _fill_and_commit(open_windows: int, windows: str, path: Path) -> tuple[float, int]:
+    """Return what a commit takes: milliseconds, bytes; medians of 30."""
+    operator = _operator(windows)
     seconds: list[float] = []
     sizes: list[int] = []
     with RocksStore(path) as store:
-        operator = _operator(windowing)
         for at, bundle in enumerate(fill_steps(open_windows, per_key=False), 1):
             operator.step(bundle)
             if not at % _SAVE_EACH:
@@ -143,25 +146,25 @@ def _commits(open_windows: int, windows: WindowFunction, path: Path) -> dict[str
             began = time.perf_counter()
             sizes.append(_commit(operator, store))
             seconds.append(time.perf_counter() - began)
-    del operator
+    return statistics.median(seconds) * 1e3, int(statistics.median(sizes))
+
+
+def _restore(open_windows: int, windows: str, path: Path) -> tuple[float, float]:
+    """Return how many seconds the store takes to open, and the windows to come back."""
+    operator = _operator(windows)
     began = time.perf_counter()
     with RocksStore(path) as store:
         opened = time.perf_counter()
-        operator = _operator(windowing)
         operator.restore(store)
         restored = time.perf_counter()
     if operator.open_windows != open_windows:
         raise SystemExit(f"{operator.open_windows} windows came back, not {open_windows}")
-    return {
-        "commit_ms": statistics.median(seconds) * 1e3,
-        "commit_bytes": int(statistics.median(sizes)),
-        "open_seconds": opened - began,
-        "restore_seconds": restored - opened,
-    }
+    return opened - began, restored - opened
 
 
-def _operator(windowing: Windowing) -> WindowOperator:
-    operator = WindowOperator(windowing, {"total": lw.sum("value")})
+def _operator(windows: str) -> WindowOperator:
+    count_records(0)  # loads the kernels that the environment asks for: there is no stage here
+    operator = WindowOperator(windowing_of(WINDOWS[windows]), {"total": lw.sum("value")})
     operator.keep_in_store(StoredPlace("stage 1", 0, KEY_GROUPS))
     return operator
 
