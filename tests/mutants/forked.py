@@ -50,7 +50,8 @@ def _child(tests: list[str], *, first: bool, output: str) -> None:
     os.dup2(where, 1)
     os.dup2(where, 2)
     calm = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    options = ["-q", "-n0", "-p", "no:cacheprovider", *calm, *(["-x"] if first else [])]
+    chosen = ["-m", "not long", *(["-x"] if first else [])]
+    options = ["-q", "-n0", "-p", "no:cacheprovider", *calm, *chosen]
     code = pytest.main([*options, *tests], plugins=[NoShrinking()])
     sys.stdout.flush()
     os._exit(int(code))
