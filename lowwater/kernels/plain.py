@@ -34,6 +34,8 @@ _FACTORS = tuple(map(np.uint64, MULTIPLIERS))
 _HALF = np.uint64(29)
 
 _FEW = 256  # values that are sorted sooner than looked at
+# What is not a number stays so: a result, not a reason to warn.
+_NAN_IS_NAN = np.errstate(invalid="ignore")
 
 
 class Claims(NamedTuple):
@@ -160,10 +162,12 @@ def add_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any] | int) -
     np.add.at(target, rows, values)
 
 
+@_NAN_IS_NAN
 def max_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     np.maximum.at(target, rows, values)
 
 
+@_NAN_IS_NAN
 def min_at(target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
     np.minimum.at(target, rows, values)
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, EndOfInput
 from lowwater.engine.window import slices
+from lowwater.engine.window.aggregation import Aggregation
+from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.placement import Placement
+from lowwater.engine.window.slices import Slices
 from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import DataError
 from lowwater.state.arrays import Scratch
 from lowwater.testing import Scenario
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME
@@ -90,3 +99,81 @@ def test_aggregates_pick_the_same(case: tuple[Windowing, Scenario]) -> None:
 @examples(3, is_core=True)
 def test_retractions_too(case: retracted_elements.Case) -> None:
     test_signed_equals_oracle.check_any(case)
+
+
+@given(strategies.cases(strategies.windowings(strategies.sliding())))
+@examples(2, is_core=True)
+def test_elements_that_are_added_up_first_are_counted(case: tuple[Windowing, Scenario]) -> None:
+    check(*case, lw.count(), len)
+
+
+INTS = st.none() | st.integers(-5, 5) | st.sampled_from([2**62, -(2**62), 2**63 - 1, -(2**63)])
+VALUES = {
+    "int": (pa.int64(), INTS),
+    "float": (
+        pa.float64(),
+        st.none() | st.sampled_from([0.0, -0.0, 0.1, 1e300, math.inf, math.nan]),
+    ),
+    "bool": (pa.bool_(), st.none() | st.booleans()),
+    "time": (pa.timestamp("us"), st.none() | st.integers(0, 9)),
+    "text": (pa.string(), st.none() | st.sampled_from("abc")),
+}
+EVERY: dict[str, AggregateSpec] = {
+    "count": lw.count(),
+    **{f"count {name}": lw.count(name) for name in VALUES},
+    **{f"min {name}": lw.min(name) for name in VALUES},
+    **{f"max {name}": lw.max(name) for name in VALUES},
+    **{f"sum {name}": lw.sum(name) for name in ("int", "float", "bool")},
+    **{f"mean {name}": lw.mean(name) for name in ("int", "float")},
+    "any": lw.any("bool"),
+    "first": lw.first("int"),
+    "collect": lw.collect("text"),
+}
+ELEMENT = st.tuples(
+    st.integers(0, 30), st.integers(0, 1), st.sampled_from([1, 1, 1, -1]),
+    *(values for _, values in VALUES.values()),
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.lists(ELEMENT, min_size=1, max_size=12), min_size=1, max_size=3),
+    st.sampled_from(sorted(EVERY)),
+    st.booleans(),
+)
+@examples(4)
+def test_a_slice_that_is_added_at_once_changes_no_result(
+    bundles: list[list[tuple[Any, ...]]], name: str, signed: bool
+) -> None:
+    """To the bit: also at the ends of int64, with nulls, and where elements are retracted."""
+
+    def one_by_one(
+        self: Aggregation, bundle: Bundle, slices: Slices, of: Any, rows: Any, arrival: Any
+    ) -> None:
+        element, pair = slices.of_each(of)
+        self.add(bundle, element, rows[pair], arrival)
+
+    def run() -> list[str]:
+        operator = WindowOperator(
+            Windowing(windows=SlidingWindows(6, 2)), {"it": EVERY[name]}, signed=signed
+        )
+        given: list[str] = []
+        for bundle in bundles:
+            times, keys, signs, *values = zip(*bundle, strict=True)
+            columns = {
+                of: Column.from_arrow(pa.array(column, kind))
+                for (of, (kind, _)), column in zip(VALUES.items(), values, strict=True)
+            }
+            signed_as = np.array(signs, dtype=np.int8) if signed else None
+            key = Column(np.array(keys, dtype=np.int64))
+            step = Bundle(np.array(times, dtype=np.int64), (key,), columns, signs=signed_as)
+            try:
+                operator.step(step)
+            except DataError as error:
+                return [str(error)]
+        output = operator.step(EndOfInput())
+        given += map(repr, [] if output.panes is None else output.panes)
+        return given
+
+    at_once = run()
+    with mock.patch.object(Aggregation, "add_slices", one_by_one):
+        assert run() == at_once

@@ -3,6 +3,7 @@
 from lowwater.engine.aggregates._base import Aggregate as Aggregate
 from lowwater.engine.aggregates._base import AggregateInput as AggregateInput
 from lowwater.engine.aggregates._base import AggregateSpec as AggregateSpec
+from lowwater.engine.aggregates._base import Condensing as Condensing
 from lowwater.engine.aggregates._base import Needs as Needs
 from lowwater.engine.aggregates._base import State as State
 from lowwater.engine.aggregates._base import StateColumn as StateColumn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,8 @@ class AggregateInput(NamedTuple):
         every_time: Event times of the elements, int64.
         every_arrival: Position of each element in the whole input, int64, ascending.
         signs: +1 (insert) or -1 (retraction) for each (S-C1), int8, shape (n,); ``None`` if all
-            are +1, as in any operator without retractions in its input.
+            are +1, as in any operator without retractions in its input. What :meth:`Aggregate.add`
+            gets from ``condense`` may say how often each counts, int64.
         by: The values that decide which element is picked, without nulls, dtype as in
             :class:`Column`, shape (n,); ``None`` for an aggregate that reads one column.
         valid: Which values are not null, bool, shape (n,), for an aggregate that takes nulls, whose
@@ -55,7 +56,7 @@ class AggregateInput(NamedTuple):
     values: NDArray[Any] | None
     every_time: Int64Array
     every_arrival: Int64Array
-    signs: NDArray[np.int8] | None = None
+    signs: NDArray[np.int8] | Int64Array | None = None
     by: NDArray[Any] | None = None
     valid: NDArray[np.bool_] | None = None
     element: Int64Array | None = None
@@ -71,6 +72,13 @@ class AggregateInput(NamedTuple):
     def arrival(self) -> Int64Array:
         """Position of each element in the whole input, int64, shape (n,). O(n) each time."""
         return self.every_arrival if self.element is None else self.every_arrival[self.element]
+
+    def grouped(
+        self, groups: int, values: NDArray[Any] | None = None, signs: Int64Array | None = None
+    ) -> AggregateInput:
+        """Return a pair for each group instead, for :meth:`Condensing.condense`."""
+        rows = np.arange(groups, dtype=np.int64)
+        return AggregateInput(rows, values, self.every_time, self.every_arrival, signs)
 
     def where(self, kept: NDArray[np.bool_]) -> AggregateInput:
         """Return the pairs that a mask, bool, shape (n,), keeps."""
@@ -93,9 +101,10 @@ class State(Protocol):
 
 
 class Aggregate(Protocol):
-    """A vectorised aggregate, bound to the type of its column. At most four methods.
+    """A vectorised aggregate, bound to the type of its column.
 
-    The operator resets a row by writing each state column's ``fill`` (emptying bags).
+    The operator resets a row by writing each state column's ``fill`` (emptying bags). An aggregate
+    may be :class:`Condensing`, too.
     """
 
     @property
@@ -111,6 +120,28 @@ class Aggregate(Protocol):
 
     def result(self, state: State, rows: Int64Array) -> Column:
         """Return the result of each row; for an empty row, the identity (S-P5)."""
+        ...
+
+
+@runtime_checkable
+class Condensing(Protocol):
+    """An aggregate that can take the elements of a group as one, with exactly the same result.
+
+    Elements that are in the same windows, as those of a slice of sliding windows are, are then
+    added up once, and not once for each window.
+    """
+
+    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput | None:
+        """Return a value for each group, or ``None`` where none is exactly what its elements are.
+
+        Args:
+            batch: The elements; its rows are the numbers of their groups.
+            groups: How many groups there are.
+
+        Returns:
+            Values whose rows are the numbers of groups, rising; groups that add nothing may be
+            left out.
+        """
         ...
 
 

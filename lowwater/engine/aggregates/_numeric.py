@@ -31,6 +31,11 @@ class Count:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         kernels().add_at(state["count"], into, state["count"][rows])
 
+    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput:
+        counts = np.zeros(groups, dtype=np.int64)
+        kernels().add_at(counts, batch.rows, 1 if batch.signs is None else batch.signs)
+        return batch.grouped(groups, signs=counts)
+
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["count"][rows])
 
@@ -54,6 +59,15 @@ class Sum:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         self._add(state["sum"], into, state["sum"][rows])
 
+    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput | None:
+        values = _values(batch)
+        if not self._exact or _largest(values) * len(values) >= _INT64_LIMIT:
+            return None
+        sums = np.zeros(groups, dtype=np.int64)
+        signed = values if batch.signs is None else values.astype(np.int64) * batch.signs
+        kernels().add_at(sums, batch.rows, signed.astype(np.int64, copy=False))
+        return batch.grouped(groups, sums)
+
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["sum"][rows])
 
@@ -62,7 +76,7 @@ class Sum:
         sums: NDArray[Any],
         rows: Int64Array,
         values: NDArray[Any],
-        signs: NDArray[np.int8] | None = None,
+        signs: NDArray[Any] | None = None,
     ) -> None:
         if not self._exact:
             _add_floats(sums, rows, values if signs is None else values * signs)
@@ -78,7 +92,7 @@ class Sum:
         sums: Int64Array,
         rows: Int64Array,
         values: Int64Array,
-        signs: NDArray[np.int8] | None = None,
+        signs: NDArray[Any] | None = None,
     ) -> None:
         """Raise if the sum of a row leaves 64 bits.
 
@@ -88,9 +102,8 @@ class Sum:
         """
         if not values.size:
             return
-        one = len(values) == 1
-        largest = abs(values.item()) if one else max(int(values.max()), -int(values.min()))
-        self.notes["bound"] = min(self.notes["bound"] + largest * len(values), _INT64_LIMIT)
+        bound = self.notes["bound"] + _largest(values) * len(values)
+        self.notes["bound"] = min(bound, _INT64_LIMIT)
         if self.notes["bound"] < _INT64_LIMIT:
             return
         distinct, place = np.unique(rows, return_inverse=True)
@@ -110,6 +123,15 @@ class Sum:
                     where="aggregate(sum)",
                     hint="Sum a float column, or divide the values first",
                 )
+
+
+def _largest(values: NDArray[Any]) -> int:
+    """Return the largest absolute value of integers, 0 for none."""
+    if not values.size:
+        return 0
+    if len(values) == 1:
+        return abs(int(values.item()))
+    return max(int(values.max()), -int(values.min()))
 
 
 @_AS_FLOATS_DO
@@ -224,6 +246,15 @@ class Extreme:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         seen = state["seen"][rows]
         self._take(state, into[seen], state["value"][rows[seen]])
+
+    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput | None:
+        value, _ = self.columns
+        if value.dtype != np.int64:  # of two floats that are equal it matters which comes first
+            return None
+        extremes = np.full(groups, value.fill, dtype=np.int64)
+        seen = np.zeros(groups, dtype=np.bool_)
+        self._take({"value": extremes, "seen": seen}, batch.rows, _values(batch))
+        return batch.grouped(groups, extremes).where(seen)
 
     def result(self, state: State, rows: Int64Array) -> Column:
         values = state["value"][rows]

@@ -6,7 +6,7 @@ behind, and an infinity or a NaN would never go away.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +175,7 @@ class SignedTest:
         return Column(state["false"][rows] <= 0 if self._every else state["true"][rows] > 0)
 
 
-def _signs(batch: AggregateInput) -> NDArray[np.int8]:
+def _signs(batch: AggregateInput) -> NDArray[np.integer[Any]]:
     return np.ones(len(batch.rows), dtype=np.int8) if batch.signs is None else batch.signs
 
 

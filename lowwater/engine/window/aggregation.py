@@ -11,11 +11,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec, combiner_of
+from lowwater.engine.aggregates import (
+    Aggregate,
+    AggregateInput,
+    AggregateSpec,
+    Condensing,
+    combiner_of,
+)
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
 from lowwater.engine.aggregates._column_values import keeps_values, no_lists
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.steps import Bundle
+from lowwater.engine.window.slices import Slices
 from lowwater.errors import DataError, InternalError
 from lowwater.state.bag import Bag
 from lowwater.state.table import Field, RowTable
@@ -53,15 +60,39 @@ class Aggregation:
             rows: State rows, int64, shape (n,).
             arrival: Position of each of the bundle's elements in the whole input, int64.
         """
-        signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
-        for part in self._parts:
-            columns = [bundle.values[name] for name in part.columns if name in bundle.values]
-            if len(columns) == len(part.columns):
-                values, by, valid, kept = part.read(columns, element)
-                taken = AggregateInput(
-                    rows, values, bundle.times, arrival, signs, by, valid, element
-                )
-                part.bound.add(part, taken if kept is None else taken.where(kept))
+        self._add(self._parts, bundle, element, rows, arrival)
+
+    def add_slices(
+        self, bundle: Bundle, slices: Slices, of: Int64Array, rows: Int64Array, arrival: Int64Array
+    ) -> None:
+        """Add the elements of slices to their windows' rows: a slice's at once, if that is exact.
+
+        Args:
+            bundle: The bundle.
+            slices: Its slices.
+            of: The slice of each row, int64, shape (n,), rising.
+            rows: State rows, int64, shape (n,).
+            arrival: Position of each of the bundle's elements in the whole input, int64.
+        """
+        left = [
+            part for part in self._parts if not part.add_slices(bundle, slices, of, rows, arrival)
+        ]
+        if left:
+            element, pair = slices.of_each(of)
+            self._add(left, bundle, element, rows[pair], arrival)
+
+    def _add(
+        self,
+        parts: Sequence[_Part],
+        bundle: Bundle,
+        element: Int64Array | None,
+        rows: Int64Array,
+        arrival: Int64Array,
+    ) -> None:
+        for part in parts:
+            taken = part.taken(bundle, element, rows, arrival)
+            if taken is not None:
+                part.bound.add(part, taken)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Merge ``rows[i]`` into ``into[i]``."""
@@ -206,7 +237,43 @@ class _Part:
         bag = self.bags.get(name)
         return self._table[f"{self.name}:{name}"] if bag is None else bag
 
-    def read(
+    def taken(
+        self, bundle: Bundle, element: Int64Array | None, rows: Int64Array, arrival: Int64Array
+    ) -> AggregateInput | None:
+        """Return what the aggregate gets of a bundle; ``None`` if this lacks its columns."""
+        columns = [bundle.values[name] for name in self.columns if name in bundle.values]
+        if len(columns) < len(self.columns):
+            return None
+        signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
+        values, by, valid, kept = self._read(columns, element)
+        taken = AggregateInput(rows, values, bundle.times, arrival, signs, by, valid, element)
+        return taken if kept is None else taken.where(kept)
+
+    def add_slices(
+        self, bundle: Bundle, slices: Slices, of: Int64Array, rows: Int64Array, arrival: Int64Array
+    ) -> bool:
+        """Add the elements of each slice as one; return ``False`` if that cannot be."""
+        taken = self.taken(bundle, None, slices.of, arrival)
+        if taken is None:
+            return True
+        if not isinstance(self.bound, Condensing):
+            return False
+        groups = len(slices.one)
+        one = self.bound.condense(taken, groups)
+        if one is None:
+            return False
+        at = of
+        if len(one.rows) < groups:
+            place = np.full(groups, -1, dtype=np.int64)
+            place[one.rows] = np.arange(len(one.rows))
+            at = place[of]
+            rows, at = rows[at >= 0], at[at >= 0]
+        values = None if one.values is None else one.values[at]
+        signs = None if one.signs is None else one.signs[at]
+        self.bound.add(self, AggregateInput(rows, values, bundle.times, arrival, signs))
+        return True
+
+    def _read(
         self, columns: Sequence[Column], element: Int64Array | None
     ) -> tuple[NDArray[Any] | None, NDArray[Any] | None, Mask | None, Mask | None]:
         """Return what elements have in the columns: values, ``by``, and which values are not null.

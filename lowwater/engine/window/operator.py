@@ -438,9 +438,13 @@ class WindowOperator:
             state.scratch.room(table.capacity), arrived, sizes, changed,
             table["end"], table["new"], table["on_time_new"], self.watermark,
         )  # fmt: skip
+        of = None
         if slices is not None and element is not None:
-            element, pair = slices.of_each(element)
-            rows = rows[pair]
+            if state.rule == "end" and not machine.is_custom:
+                of = element
+            else:  # timestamps and custom triggers take each element
+                element, pair = slices.of_each(element)
+                rows = rows[pair]
         state.touch(touched)
         if state.rule != "end":
             times = bundle.times if element is None else bundle.times[element]
@@ -451,7 +455,10 @@ class WindowOperator:
             self._schedule.holds.note(touched)
         elif np.count_nonzero(complete):  # a merge may have brought it what came before completion
             self._schedule.holds.note(touched[complete])
-        state.aggregation.add(bundle, element, rows, arrival)
+        if slices is None or of is None:
+            state.aggregation.add(bundle, element, rows, arrival)
+        else:
+            state.aggregation.add_slices(bundle, slices, of, rows, arrival)
         elements = FedElements(rows, bundle.times, element, self.clock, self.watermark)
         fed = counts > 0
         machine.feed(table, touched[fed], counts[fed], elements)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ def test_accumulation_is_equal_to_the_bit(what: str, dtypes: str, seed: int, siz
     after = []
     for kind in KINDS:
         held = before.copy()
-        with np.errstate(all="ignore"):
+        # Sums say to their callers that they overflow; NaN as an extreme is no reason to warn.
+        with np.errstate(all="ignore") if what == "add_at" else nullcontext():
             getattr(kind, what)(held, rows, values)
         after.append(held.view(np.int64).tolist())
     # All NaN are one value: which bits one has is not defined.
