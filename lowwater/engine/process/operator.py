@@ -16,6 +16,7 @@ from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
     EndOfInput,
+    PlainRecords,
     StepInput,
     WatermarkAdvance,
     without_late,
@@ -36,10 +37,12 @@ class InputBundle:
     Args:
         nth: Which input: at one event time, records of lower ones come first (S-K13).
         bundle: Its elements.
+        plain: The same as a process per record gets them, if that is known.
     """
 
     nth: int
     bundle: Bundle
+    plain: PlainRecords | None = None
 
 
 @final
@@ -156,8 +159,8 @@ class ProcessOperator:
         match step:
             case Bundle():
                 return self._take(step, 0)
-            case InputBundle(nth=nth, bundle=bundle):
-                return self._take(bundle, nth)
+            case InputBundle(nth=nth, bundle=bundle, plain=plain):
+                return self._take(bundle, nth, plain)
             case WatermarkAdvance(to=to, due=None):
                 if to <= engine.watermark:
                     return NOTHING
@@ -213,10 +216,10 @@ class ProcessOperator:
         engine.rebuild()
         return True
 
-    def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
+    def _take(self, bundle: Bundle, nth: int, plain: PlainRecords | None = None) -> ProcessOutput:
         engine, waiting = self._engine, self._waiting
         if waiting is None:
-            return engine.take(bundle)
+            return engine.take(bundle) if plain is None else self.records.take(bundle, plain)
         late, timely = without_late(bundle, engine.watermark, engine.watermark)
         if timely is not None:
             bundle = bundle.take(timely)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +17,7 @@ from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Chains, Due, Timers
 from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
-from lowwater.engine.records.steps import Bundle, key_values
+from lowwater.engine.records.steps import Bundle, PlainRecords
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
@@ -134,16 +133,22 @@ class RecordProcess:
             f"key {key!r}{there}, timer {name!r}{tagged}, output time {format_instant(due.time)}",
         )
 
-    def take(self, bundle: Bundle) -> ProcessOutput:
-        """Pass each element to ``on_record``, in order of arrival."""
+    def plain(self, bundle: Bundle) -> PlainRecords:
+        """Return the elements of a bundle as hooks get them."""
+        return PlainRecords.of(bundle, self._columns)
+
+    def take(self, bundle: Bundle, plain: PlainRecords | None = None) -> ProcessOutput:
+        """Pass each element to ``on_record``, in order of arrival.
+
+        Args:
+            bundle: The elements.
+            plain: What :meth:`plain` returns for them, if that is known.
+        """
         if not len(bundle):
             return NOTHING
         late = DroppedElements(self.watermark)
         self._by_time = False
-        if self._placement is None:
-            self._take_plain(bundle, late)
-        else:
-            self._take_windowed(bundle, self._placement, late)
+        self._take(bundle, late, plain=plain)
         self._refusals.finish()
         return self._done(late)
 
@@ -206,10 +211,7 @@ class RecordProcess:
         late = DroppedElements(self.watermark)
         for start in range(0, len(passed), _ROWS_AT_ONCE):
             bundle = passed.slice(start, start + _ROWS_AT_ONCE)
-            if self._placement is None:
-                self._take_plain(bundle, late, start)
-            else:
-                self._take_windowed(bundle, self._placement, late, start)
+            self._take(bundle, late, start)
         self._refusals.finish()
         return late
 
@@ -221,7 +223,22 @@ class RecordProcess:
             self._drain(to)
         self.watermark = to
 
-    def _take_plain(self, bundle: Bundle, late: DroppedElements, first: int = 0) -> None:
+    def _take(
+        self,
+        bundle: Bundle,
+        late: DroppedElements,
+        first: int = 0,
+        plain: PlainRecords | None = None,
+    ) -> None:
+        plain = self.plain(bundle) if plain is None else plain
+        if self._placement is None:
+            self._take_plain(bundle, plain, late, first)
+        else:
+            self._take_windowed(bundle, plain, self._placement, late, first)
+
+    def _take_plain(
+        self, bundle: Bundle, plain: PlainRecords, late: DroppedElements, first: int
+    ) -> None:
         state_keys = self._state_keys
         context, cursor, bounds, timers = self._context, self._cursor, self._bounds, self._timers
         on_record, output_watermark = self._on_record, self.output_watermark
@@ -230,11 +247,9 @@ class RecordProcess:
         born, held, set_timers = state_keys.born, self._held, timers.held
         context.watermark, context.clock = self.watermark, self.clock
         ids = state_keys.encode(bundle.keys)
-        keys = key_values(bundle.keys)
-        times = bundle.times.tolist()
         in_order = self._in_order
-        places, rows = range(len(bundle)), self._rows(bundle)
-        for place, scope, key, at, record in zip(places, ids, keys, times, rows, strict=True):
+        places = range(len(bundle))
+        for place, scope, key, at, record in zip(places, ids, *plain, strict=True):
             if in_order and at > self.watermark:
                 self._move_to(at)
                 context.watermark = at
@@ -262,7 +277,12 @@ class RecordProcess:
                 self._drain(self.watermark)
 
     def _take_windowed(
-        self, bundle: Bundle, placement: Placement, late: DroppedElements, first: int = 0
+        self,
+        bundle: Bundle,
+        plain: PlainRecords,
+        placement: Placement,
+        late: DroppedElements,
+        first: int,
     ) -> None:
         # In event-time order the watermark meets each record at its time: no window has expired.
         watermark = START_OF_TIME if self._in_order else self.watermark
@@ -271,14 +291,13 @@ class RecordProcess:
             return
         state_keys, context, timers = self._state_keys, self._context, self._timers
         every = state_keys.encode(bundle.keys)
-        values = key_values(bundle.keys)
+        values, times, rows = plain
         if element is None:
             element = np.arange(len(start), dtype=np.int64)
         places = element.tolist()
         found = None
         if not self._in_order:
             found = self._scopes(placement, every, values, places, start, end)
-        rows, times = self._rows(bundle), bundle.times.tolist()
         alone = len(places) == len(set(places))
         self._refusals.begin(late, len(places), element + first, start, end)
         for number, place in enumerate(places):
@@ -445,13 +464,6 @@ class RecordProcess:
             cell.drop(scope)
         self._timers.drop(scope)
         self._state_keys.bury(scope)
-
-    def _rows(self, bundle: Bundle) -> list[dict[str, Any]]:
-        names = tuple(bundle.values) if self._columns is None else self._columns
-        if not names:
-            return [{} for _ in repeat(None, len(bundle))]
-        columns = [bundle.values[name].to_list() for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _done(self, late: DroppedElements | None) -> ProcessOutput:
         """Advance the output watermark, and collect what was emitted."""

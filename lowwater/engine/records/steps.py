@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -308,6 +308,29 @@ class StepOutput:
     late: LateBatch | None
     merges: MergedWindows | None = None
     replaced: tuple[MergedWindows, ...] = ()
+
+
+@final
+class PlainRecords(NamedTuple):
+    """Elements as a process per record gets them: keys, event times (microseconds), records."""
+
+    keys: list[Any]
+    times: list[int]
+    records: list[dict[str, Any]]
+
+    @staticmethod
+    def of(bundle: Bundle, names: Sequence[str] | None) -> PlainRecords:
+        """Return the elements of a bundle, with the columns of these names; ``None`` for all."""
+        names = tuple(bundle.values) if names is None else names
+        columns = [bundle.values[name].to_list() for name in names]
+        records = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        if not names:
+            records = [{} for _ in range(len(bundle))]
+        return PlainRecords(key_values(bundle.keys), bundle.times.tolist(), records)
+
+    def part(self, start: int, stop: int) -> PlainRecords:
+        """Return the elements ``[start, stop)``."""
+        return PlainRecords(self.keys[start:stop], self.times[start:stop], self.records[start:stop])
 
 
 def key_values(keys: Sequence[Column], number: int | None = None) -> list[Any]:
