@@ -62,7 +62,8 @@ class Bag:
 
     def retype(self, dtype: DTypeLike) -> None:
         """Change the dtype of the values."""
-        self._values = self._values.astype(dtype)
+        with np.errstate(invalid="ignore"):  # what is in no use holds anything
+            self._values = self._values.astype(dtype)
 
     def counts(self, rows: Int64Array) -> Int64Array:
         """Return how many values each row holds."""

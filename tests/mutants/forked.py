@@ -50,6 +50,7 @@ def _child(tests: list[str], *, first: bool, output: str) -> None:
     os.dup2(where, 1)
     os.dup2(where, 2)
     calm = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    # What make test runs: a bug that a long test alone finds counts as missed.
     chosen = ["-m", "not long", *(["-x"] if first else [])]
     options = ["-q", "-n0", "-p", "no:cacheprovider", *calm, *chosen]
     code = pytest.main([*options, *tests], plugins=[NoShrinking()])

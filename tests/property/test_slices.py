@@ -129,6 +129,10 @@ EVERY: dict[str, AggregateSpec] = {
     "first": lw.first("int"),
     "collect": lw.collect("text"),
 }
+TOGETHER = {  # a sum that overflows ends the run, and would hide what is wrong with others
+    "sum": {"sum": EVERY["sum int"]},
+    "others": {name: spec for name, spec in EVERY.items() if name != "sum int"},
+}
 ELEMENT = st.tuples(
     st.integers(0, 30), st.integers(0, 1), st.sampled_from([1, 1, 1, -1]),
     *(values for _, values in VALUES.values()),
@@ -137,7 +141,7 @@ ELEMENT = st.tuples(
 
 @given(
     st.lists(st.lists(ELEMENT, min_size=1, max_size=12), min_size=1, max_size=3),
-    st.sampled_from(sorted(EVERY)),
+    st.sampled_from(sorted(TOGETHER)),
     st.booleans(),
 )
 @examples(4)
@@ -154,7 +158,7 @@ def test_a_slice_that_is_added_at_once_changes_no_result(
 
     def run() -> list[str]:
         operator = WindowOperator(
-            Windowing(windows=SlidingWindows(6, 2)), {"it": EVERY[name]}, signed=signed
+            Windowing(windows=SlidingWindows(6, 2)), TOGETHER[name], signed=signed
         )
         given: list[str] = []
         for bundle in bundles:

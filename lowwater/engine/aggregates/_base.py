@@ -43,8 +43,8 @@ class AggregateInput(NamedTuple):
         every_time: Event times of the elements, int64.
         every_arrival: Position of each element in the whole input, int64, ascending.
         signs: +1 (insert) or -1 (retraction) for each (S-C1), int8, shape (n,); ``None`` if all
-            are +1, as in any operator without retractions in its input. What :meth:`Aggregate.add`
-            gets from ``condense`` may say how often each counts, int64.
+            are +1, as in any operator without retractions in its input. Where elements were
+            condensed, how often each value counts, int64.
         by: The values that decide which element is picked, without nulls, dtype as in
             :class:`Column`, shape (n,); ``None`` for an aggregate that reads one column.
         valid: Which values are not null, bool, shape (n,), for an aggregate that takes nulls, whose
@@ -72,13 +72,6 @@ class AggregateInput(NamedTuple):
     def arrival(self) -> Int64Array:
         """Position of each element in the whole input, int64, shape (n,). O(n) each time."""
         return self.every_arrival if self.element is None else self.every_arrival[self.element]
-
-    def grouped(
-        self, groups: int, values: NDArray[Any] | None = None, signs: Int64Array | None = None
-    ) -> AggregateInput:
-        """Return a pair for each group instead, for :meth:`Condensing.condense`."""
-        rows = np.arange(groups, dtype=np.int64)
-        return AggregateInput(rows, values, self.every_time, self.every_arrival, signs)
 
     def where(self, kept: NDArray[np.bool_]) -> AggregateInput:
         """Return the pairs that a mask, bool, shape (n,), keeps."""
@@ -123,24 +116,40 @@ class Aggregate(Protocol):
         ...
 
 
+class Condensed(NamedTuple):
+    """One value for each group of elements.
+
+    Args:
+        group: The numbers of the groups, rising, int64, shape (n,); ``None`` for all from 0. A
+            group that adds nothing may be left out.
+        values: The value of each, shape (n,); ``None`` for an aggregate that needs no values.
+        signs: How often each counts, int64, shape (n,); ``None`` for once.
+    """
+
+    group: Int64Array | None
+    values: NDArray[Any] | None
+    signs: Int64Array | None = None
+
+
 @runtime_checkable
 class Condensing(Protocol):
-    """An aggregate that can take the elements of a group as one, with exactly the same result.
+    """An aggregate that may take one value for a group of elements, with exactly the same result.
 
     Elements that are in the same windows, as those of a slice of sliding windows are, are then
     added up once, and not once for each window.
     """
 
-    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput | None:
-        """Return a value for each group, or ``None`` where none is exactly what its elements are.
+    @property
+    def condenses(self) -> bool:
+        """Whether it may, for values of the type that it is bound to."""
+        ...
+
+    def condense(self, batch: AggregateInput, groups: int) -> Condensed | None:
+        """Return one value per group, or ``None`` if adding these would give another result.
 
         Args:
             batch: The elements; its rows are the numbers of their groups.
             groups: How many groups there are.
-
-        Returns:
-            Values whose rows are the numbers of groups, rising; groups that add nothing may be
-            left out.
         """
         ...
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, Condensed, State, StateColumn
 from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError
 from lowwater.kernels import kernels
@@ -24,6 +24,7 @@ class Count:
     """The number of inserts minus the number of retractions."""
 
     columns = (StateColumn("count", np.int64),)
+    condenses = True
 
     def add(self, state: State, batch: AggregateInput) -> None:
         kernels().add_at(state["count"], batch.rows, 1 if batch.signs is None else batch.signs)
@@ -31,10 +32,10 @@ class Count:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         kernels().add_at(state["count"], into, state["count"][rows])
 
-    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput:
+    def condense(self, batch: AggregateInput, groups: int) -> Condensed:
         counts = np.zeros(groups, dtype=np.int64)
         kernels().add_at(counts, batch.rows, 1 if batch.signs is None else batch.signs)
-        return batch.grouped(groups, signs=counts)
+        return Condensed(None, None, counts)
 
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["count"][rows])
@@ -59,14 +60,18 @@ class Sum:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         self._add(state["sum"], into, state["sum"][rows])
 
-    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput | None:
+    @property
+    def condenses(self) -> bool:
+        return self._exact  # the result of floats depends on the order of addition
+
+    def condense(self, batch: AggregateInput, groups: int) -> Condensed | None:
         values = _values(batch)
-        if not self._exact or _largest(values) * len(values) >= _INT64_LIMIT:
+        if _largest(values) * len(values) >= _INT64_LIMIT:
             return None
         sums = np.zeros(groups, dtype=np.int64)
         signed = values if batch.signs is None else values.astype(np.int64) * batch.signs
         kernels().add_at(sums, batch.rows, signed.astype(np.int64, copy=False))
-        return batch.grouped(groups, sums)
+        return Condensed(None, sums)
 
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["sum"][rows])
@@ -247,14 +252,17 @@ class Extreme:
         seen = state["seen"][rows]
         self._take(state, into[seen], state["value"][rows[seen]])
 
-    def condense(self, batch: AggregateInput, groups: int) -> AggregateInput | None:
+    @property
+    def condenses(self) -> bool:
+        return self.columns[0].dtype == np.int64  # of equal floats it matters which comes first
+
+    def condense(self, batch: AggregateInput, groups: int) -> Condensed:
         value, _ = self.columns
-        if value.dtype != np.int64:  # of two floats that are equal it matters which comes first
-            return None
         extremes = np.full(groups, value.fill, dtype=np.int64)
         seen = np.zeros(groups, dtype=np.bool_)
         self._take({"value": extremes, "seen": seen}, batch.rows, _values(batch))
-        return batch.grouped(groups, extremes).where(seen)
+        group = np.flatnonzero(seen)
+        return Condensed(group, extremes[group])
 
     def result(self, state: State, rows: Int64Array) -> Column:
         values = state["value"][rows]

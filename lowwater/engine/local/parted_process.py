@@ -7,11 +7,11 @@ any number of workers: a worker has some of the parts, and what parts emit is pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter, itemgetter
-from typing import Any, TypeAlias, assert_never, final
+from typing import Any, NamedTuple, TypeAlias, assert_never, final
 
 import numpy as np
 
@@ -55,6 +55,24 @@ def is_parted(work: Computed) -> bool:
     return hasattr(work.process, "on_record") and work.order == "arrival"
 
 
+class Standing(NamedTuple):
+    """What parts wait for, as their stage has to know it.
+
+    Args:
+        held_at: The earliest output time of a timer, which holds the output watermark.
+        next_event: The earliest watermark at which something may be due.
+        next_deadline: The earliest clock at which a timer may be due.
+        open_windows: How many keys (in windows: keys and windows) have state.
+        hold: What holds the output watermark below the input's.
+    """
+
+    held_at: int = END_OF_TIME
+    next_event: int = END_OF_TIME
+    next_deadline: int = END_OF_TIME
+    open_windows: int = 0
+    hold: Hold | None = None
+
+
 @final
 class HostedParts:
     """Some parts of a stage: the operators, where they are.
@@ -76,13 +94,34 @@ class HostedParts:
                 operator.keep_in_store(StoredPlace(stage, part * _GROUPS, _GROUPS))
 
     def answer(self, request: Request) -> Any:
-        """Do what is asked: a method, the stage's clock and output watermark, and arguments."""
-        name, clock, output_watermark, *arguments = request
+        """Do what is asked.
+
+        Args:
+            request: A method; the stage's watermark and clock, up to which nothing is due, unless
+                the method says so; its output watermark; and arguments.
+        """
+        name, watermark, clock, output_watermark, *arguments = request
         for operator in self._operators.values():
             if clock > operator.clock and clock < operator.next_deadline:
                 operator.step(ClockAdvance(clock))
+            if watermark > operator.watermark:
+                operator.step(WatermarkAdvance(watermark))
             operator.records.meet(output_watermark)
         return getattr(self, name)(*arguments)
+
+    def stand(self) -> tuple[Any, ...]:
+        """Return how the parts stand; see :class:`Standing`."""
+        operators = self._operators.values()
+        holds = [hold for operator in operators if (hold := operator.hold()) is not None]
+        return tuple(
+            Standing(
+                min(operator.records.held_at for operator in operators),
+                min(operator.records.next_event for operator in operators),
+                min(operator.next_deadline for operator in operators),
+                sum(operator.open_windows for operator in operators),
+                min(holds, key=_time_of, default=None),
+            )
+        )
 
     def take(self, nth: int, bundle: Bundle, rows: Int64Array, bounds: list[list[int]]) -> Any:
         """Process elements.
@@ -93,7 +132,7 @@ class HostedParts:
             rows: The number of each in the bundle of all parts, int64; rising within a part.
             bounds: Of each part with elements: its number, where it begins, where it ends.
         """
-        # Once for all parts: a column of few values takes as long as one of many.
+        # Once for all parts: what it costs to convert a column is fixed, if its values are few.
         plain = next(iter(self._operators.values())).records.plain(bundle)
         steps = {
             part: InputBundle(nth, bundle.slice(start, stop), plain.part(start, stop))
@@ -143,7 +182,7 @@ class HostedParts:
             for operator in self._operators.values():
                 operator.restore(store)
         first = next(iter(self._operators.values()))
-        return first.watermark, first.clock, first.output_watermark, self._standing()
+        return first.watermark, first.clock, first.output_watermark, self.stand()
 
     def _done(
         self,
@@ -180,18 +219,7 @@ class HostedParts:
         if failures:
             return min(failures, key=lambda each: each[:2]), None, None, None
         outputs = {tag: in_order(placed) for tag, placed in given.items()}
-        return None, outputs, late_in_order(late), self._standing()
-
-    def _standing(self) -> tuple[Any, ...]:
-        """Return (what the output watermark may be, next deadline, keys with state, hold)."""
-        operators = self._operators.values()
-        holds = [hold for operator in operators if (hold := operator.hold()) is not None]
-        return (
-            min(operator.records.low for operator in operators),
-            min(operator.next_deadline for operator in operators),
-            sum(operator.open_windows for operator in operators),
-            min(holds, key=_time_of, default=None),
-        )
+        return None, outputs, late_in_order(late), self.stand()
 
 
 @final
@@ -217,19 +245,19 @@ class PartedProcess:
         self._every = range(workers.count)
         self._outputs = Definition.of(work.process, work.windowing).outputs
         self.watermark = self.clock = self.output_watermark = START_OF_TIME
-        self._standing = dict.fromkeys(self._every, _NOTHING_YET)
+        self._standing = dict.fromkeys(self._every, Standing())
         self._stage: str | None = None
         workers.add(number, lambda worker: self._hosted(range(worker, PARTS, workers.count)))
 
     @property
     def next_deadline(self) -> int:
         """The clock at which a processing-time timer is due next, or the end of time."""
-        return min(deadline for _, deadline, _, _ in self._standing.values())
+        return min(each.next_deadline for each in self._standing.values())
 
     @property
     def open_windows(self) -> int:
         """How many keys (in windows: keys and windows) have state."""
-        return sum(count for _, _, count, _ in self._standing.values())
+        return sum(each.open_windows for each in self._standing.values())
 
     @property
     def state_rows(self) -> int:
@@ -238,7 +266,9 @@ class PartedProcess:
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
-        holds = [hold for *_, hold in self._standing.values() if hold is not None]
+        if self._held_at() < self.watermark:  # workers may not know of this watermark yet
+            self._stand(self._every, self._ask("stand"))
+        holds = [each.hold for each in self._standing.values() if each.hold is not None]
         return min(holds, key=_time_of, default=None)
 
     def step(self, step: StepInput | InputBundle) -> ProcessOutput:
@@ -257,8 +287,11 @@ class PartedProcess:
             case WatermarkAdvance(to=to):
                 if to <= self.watermark:
                     return NOTHING
+                due = to >= min(each.next_event for each in self._standing.values())
+                output = self._all("advance", int(to)) if due else NOTHING
                 self.watermark = int(to)
-                return self._all("advance", int(to))
+                self._meet()
+                return output
             case ClockAdvance(to=to):
                 if to <= self.clock:
                     return NOTHING
@@ -267,8 +300,10 @@ class PartedProcess:
                 self.clock = int(to)
                 return output
             case EndOfInput():
+                output = self._all("end")
                 self.watermark = END_OF_TIME
-                return self._all("end")
+                self._meet()
+                return output
             case _:
                 assert_never(step)
 
@@ -297,12 +332,12 @@ class PartedProcess:
         rows: dict[int, list[tuple[bytes, bytes]]] = {at: [] for at in self._every}
         for group in range(KEY_GROUPS):
             rows[self._owner(group // _GROUPS)] += store.scan(*group_range(self._stage, group))
-        header = START_OF_TIME, START_OF_TIME
+        header = START_OF_TIME, START_OF_TIME, START_OF_TIME
         answers = self._workers.ask(
             self._number, {at: ("restore", *header, some) for at, some in rows.items()}
         )
         self.watermark, self.clock, self.output_watermark, _ = answers[0]
-        self._standing = {at: answer[-1] for at, answer in zip(self._every, answers, strict=True)}
+        self._stand(self._every, [answer[-1] for answer in answers])
 
     def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
         if not len(bundle):
@@ -338,24 +373,34 @@ class PartedProcess:
             raise as_error(plain)
         outputs: dict[str, list[Placed]] = {}
         late: list[LateBatch] = []
-        for at, (_, given, dropped, standing) in zip(requests, answers, strict=True):
-            self._standing[at] = standing
+        self._stand(requests, [standing for *_, standing in answers])
+        for _, given, dropped, _ in answers:
             for tag, placed in given.items():
                 outputs.setdefault(tag, []).append(placed)
             late += [] if dropped is None else [dropped]
-        low = min(low for low, *_ in self._standing.values())
-        self.output_watermark = max(self.output_watermark, low)
+        self._meet()
         return ProcessOutput(
             {tag: in_order(outputs[tag])[0] for tag in self._outputs if tag in outputs},
             late_in_order(late),
         )
+
+    def _stand(self, workers: Iterable[int], standing: Iterable[Any]) -> None:
+        for at, each in zip(workers, standing, strict=True):
+            self._standing[at] = Standing(*each)
+
+    def _held_at(self) -> int:
+        return min(each.held_at for each in self._standing.values())
+
+    def _meet(self) -> None:
+        """Advance the output watermark as far as no timer holds it."""
+        self.output_watermark = max(self.output_watermark, min(self.watermark, self._held_at()))
 
     def _ask(self, name: str, *arguments: Any) -> list[Any]:
         request = self._request(name, *arguments)
         return self._workers.ask(self._number, dict.fromkeys(self._every, request))
 
     def _request(self, name: str, *arguments: Any) -> Request:
-        return name, self.clock, self.output_watermark, *arguments
+        return name, self.watermark, self.clock, self.output_watermark, *arguments
 
     def _owner(self, part: int) -> int:
         return part % self._workers.count
@@ -408,7 +453,6 @@ def late_in_order(late: Sequence[LateBatch]) -> LateBatch | None:
     )
 
 
-_NOTHING_YET = (START_OF_TIME, END_OF_TIME, 0, None)
 _time_of = attrgetter("at")
 
 

@@ -37,7 +37,8 @@ class InputBundle:
     Args:
         nth: Which input: at one event time, records of lower ones come first (S-K13).
         bundle: Its elements.
-        plain: The same as a process per record gets them, if that is known.
+        plain: The same as Python values, if they are known, for a process per record in order of
+            arrival.
     """
 
     nth: int

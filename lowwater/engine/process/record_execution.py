@@ -103,10 +103,15 @@ class RecordProcess:
         return END_OF_TIME if due is None else due.time
 
     @property
-    def low(self) -> int:
-        """The watermark, or the earliest output time that a timer holds it at."""
+    def next_event(self) -> int:
+        """When something may be due next by the watermark; the end of time for nothing."""
+        return self._timers.first_event
+
+    @property
+    def held_at(self) -> int:
+        """The earliest output time of a timer; the end of time for none."""
         hold = self._timers.hold
-        return self.watermark if hold is None else min(self.watermark, hold.time)
+        return END_OF_TIME if hold is None else hold.time
 
     @property
     def place(self) -> int:
@@ -230,14 +235,13 @@ class RecordProcess:
         first: int = 0,
         plain: PlainRecords | None = None,
     ) -> None:
-        plain = self.plain(bundle) if plain is None else plain
         if self._placement is None:
             self._take_plain(bundle, plain, late, first)
         else:
             self._take_windowed(bundle, plain, self._placement, late, first)
 
     def _take_plain(
-        self, bundle: Bundle, plain: PlainRecords, late: DroppedElements, first: int
+        self, bundle: Bundle, plain: PlainRecords | None, late: DroppedElements, first: int
     ) -> None:
         state_keys = self._state_keys
         context, cursor, bounds, timers = self._context, self._cursor, self._bounds, self._timers
@@ -249,7 +253,9 @@ class RecordProcess:
         ids = state_keys.encode(bundle.keys)
         in_order = self._in_order
         places = range(len(bundle))
-        for place, scope, key, at, record in zip(places, ids, *plain, strict=True):
+        for place, scope, key, at, record in zip(
+            places, ids, *(plain or self.plain(bundle)), strict=True
+        ):
             if in_order and at > self.watermark:
                 self._move_to(at)
                 context.watermark = at
@@ -279,7 +285,7 @@ class RecordProcess:
     def _take_windowed(
         self,
         bundle: Bundle,
-        plain: PlainRecords,
+        plain: PlainRecords | None,
         placement: Placement,
         late: DroppedElements,
         first: int,
@@ -291,7 +297,7 @@ class RecordProcess:
             return
         state_keys, context, timers = self._state_keys, self._context, self._timers
         every = state_keys.encode(bundle.keys)
-        values, times, rows = plain
+        values, times, rows = plain or self.plain(bundle)
         if element is None:
             element = np.arange(len(start), dtype=np.int64)
         places = element.tolist()
@@ -467,7 +473,7 @@ class RecordProcess:
 
     def _done(self, late: DroppedElements | None) -> ProcessOutput:
         """Advance the output watermark, and collect what was emitted."""
-        self.meet(max(self.output_watermark, self.low))
+        self.meet(max(self.output_watermark, min(self.watermark, self.held_at)))
         outputs = {}
         for tag, buffer in self._buffers.items():
             emitted = buffer.drain(self._state_keys.describe)

@@ -159,6 +159,12 @@ class Timers:
         entries = self._event.entries
         return bool(entries) and entries[0].time <= upto
 
+    @property
+    def first_event(self) -> int:
+        """Before this watermark nothing is due; the end of time for none. O(1)."""
+        entries = self._event.entries
+        return entries[0].time if entries else END_OF_TIME
+
     def clock_due(self, upto: int) -> bool:
         """Return whether something may be due at or before a clock. O(1)."""
         entries = self._clock.entries

@@ -60,7 +60,8 @@ class Aggregation:
             rows: State rows, int64, shape (n,).
             arrival: Position of each of the bundle's elements in the whole input, int64.
         """
-        self._add(self._parts, bundle, element, rows, arrival)
+        for part in self._parts:
+            part.add(bundle, element, rows, arrival)
 
     def add_slices(
         self, bundle: Bundle, slices: Slices, of: Int64Array, rows: Int64Array, arrival: Int64Array
@@ -74,25 +75,13 @@ class Aggregation:
             rows: State rows, int64, shape (n,).
             arrival: Position of each of the bundle's elements in the whole input, int64.
         """
-        left = [
-            part for part in self._parts if not part.add_slices(bundle, slices, of, rows, arrival)
-        ]
-        if left:
-            element, pair = slices.of_each(of)
-            self._add(left, bundle, element, rows[pair], arrival)
-
-    def _add(
-        self,
-        parts: Sequence[_Part],
-        bundle: Bundle,
-        element: Int64Array | None,
-        rows: Int64Array,
-        arrival: Int64Array,
-    ) -> None:
-        for part in parts:
-            taken = part.taken(bundle, element, rows, arrival)
-            if taken is not None:
-                part.bound.add(part, taken)
+        each = None
+        for part in self._parts:
+            if not part.add_slices(bundle, slices, of, rows, arrival):
+                if each is None:
+                    element, pair = slices.of_each(of)
+                    each = element, rows[pair]
+                part.add(bundle, *each, arrival)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Merge ``rows[i]`` into ``into[i]``."""
@@ -237,41 +226,59 @@ class _Part:
         bag = self.bags.get(name)
         return self._table[f"{self.name}:{name}"] if bag is None else bag
 
-    def taken(
+    def add(
         self, bundle: Bundle, element: Int64Array | None, rows: Int64Array, arrival: Int64Array
-    ) -> AggregateInput | None:
-        """Return what the aggregate gets of a bundle; ``None`` if this lacks its columns."""
-        columns = [bundle.values[name] for name in self.columns if name in bundle.values]
-        if len(columns) < len(self.columns):
-            return None
-        signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
-        values, by, valid, kept = self._read(columns, element)
-        taken = AggregateInput(rows, values, bundle.times, arrival, signs, by, valid, element)
-        return taken if kept is None else taken.where(kept)
+    ) -> None:
+        columns = self._columns_in(bundle)
+        if columns is not None:
+            self._fit(columns)
+            self.bound.add(self, self._taken(columns, bundle, element, rows, arrival))
 
     def add_slices(
         self, bundle: Bundle, slices: Slices, of: Int64Array, rows: Int64Array, arrival: Int64Array
     ) -> bool:
-        """Add the elements of each slice as one; return ``False`` if that cannot be."""
-        taken = self.taken(bundle, None, slices.of, arrival)
-        if taken is None:
-            return True
-        if not isinstance(self.bound, Condensing):
+        """Add one value for the elements of each slice; return ``False`` if each is needed."""
+        columns = self._columns_in(bundle)
+        if columns is None:
+            return True  # it gets nothing
+        self._fit(columns)
+        if not isinstance(self.bound, Condensing) or not self.bound.condenses:
             return False
         groups = len(slices.one)
-        one = self.bound.condense(taken, groups)
-        if one is None:
+        taken = self._taken(columns, bundle, None, slices.of, arrival)
+        condensed = self.bound.condense(taken, groups)
+        if condensed is None:
             return False
+        group, values, signs = condensed
         at = of
-        if len(one.rows) < groups:
+        if group is not None and len(group) < groups:
             place = np.full(groups, -1, dtype=np.int64)
-            place[one.rows] = np.arange(len(one.rows))
+            place[group] = np.arange(len(group))
             at = place[of]
             rows, at = rows[at >= 0], at[at >= 0]
-        values = None if one.values is None else one.values[at]
-        signs = None if one.signs is None else one.signs[at]
-        self.bound.add(self, AggregateInput(rows, values, bundle.times, arrival, signs))
+        values = None if values is None else values[at]
+        signs = None if signs is None else signs[at]
+        self.bound.add(self, AggregateInput(rows, values, _NO_VALUES, _NO_VALUES, signs))
         return True
+
+    def _columns_in(self, bundle: Bundle) -> list[Column] | None:
+        """Return what the aggregate reads of a bundle; ``None`` if a column is not there."""
+        columns = [bundle.values[name] for name in self.columns if name in bundle.values]
+        return columns if len(columns) == len(self.columns) else None
+
+    def _taken(
+        self,
+        columns: Sequence[Column],
+        bundle: Bundle,
+        element: Int64Array | None,
+        rows: Int64Array,
+        arrival: Int64Array,
+    ) -> AggregateInput:
+        """Return what the aggregate, bound to its columns, gets of them."""
+        signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
+        values, by, valid, kept = self._read(columns, element)
+        taken = AggregateInput(rows, values, bundle.times, arrival, signs, by, valid, element)
+        return taken if kept is None else taken.where(kept)
 
     def _read(
         self, columns: Sequence[Column], element: Int64Array | None
@@ -283,10 +290,8 @@ class _Part:
         if not columns:
             return None, None, None, None
         if self._spec.needs == "presence":
-            self._fit([Column(_NO_VALUES)])
             values = by = None
         else:
-            self._fit(columns)
             values, *rest = [
                 read.values(column, element)
                 for read, column in zip(self._reads, columns, strict=True)
@@ -333,6 +338,10 @@ class _Part:
 
     def _fit(self, columns: Sequence[Column]) -> None:
         """Bind the aggregate, or widen it, so that it takes the values of its columns."""
+        if not columns:  # it has been bound from the start
+            return
+        if self._spec.needs == "presence":
+            columns = [Column(_NO_VALUES)]
         changed = [read.fit(column) for read, column in zip(self._reads, columns, strict=True)]
         if any(changed):
             self._bind()
@@ -354,7 +363,8 @@ class _Part:
                 self._table.retype(name, column.dtype, column.fill)
                 seen = self._table.columns.get(f"{self.name}:seen")
                 if seen is not None:  # what was the fill may also have been a value
-                    self._table[name][seen] = before[seen]
+                    with np.errstate(invalid="ignore"):  # rows that are not live hold anything
+                        self._table[name][seen] = before[seen]
 
 
 def _valid(column: Column, element: Int64Array | None) -> Mask | None:

@@ -242,8 +242,13 @@ class ShownPanes:
         if dtype == held:
             return
         wider = np.dtype(object) if object in (dtype, held) else np.result_type(dtype, held)
+        if wider != dtype and held.kind != "O" and not self._has_values(name):
+            wider = dtype  # of nulls alone the type was a guess
         if wider != held:
             self._panes.retype(value, wider, _nothing_of(wider))
+
+    def _has_values(self, name: str) -> bool:
+        return bool(self._panes[f"valid:{name}"][self._panes.live()].any())
 
 
 def _nothing_of(dtype: np.dtype[Any]) -> int | None:

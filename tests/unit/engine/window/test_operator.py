@@ -669,3 +669,36 @@ def test_clock_steps_touch_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(panes(stage, ClockAdvance(1_007))) == 10
         assert panes(stage, ClockAdvance(2_000)) == []
     assert work["popped"] <= 20
+
+
+@pytest.mark.parametrize("guess", [pa.bool_(), pa.int64(), pa.float64()], ids=str)
+@pytest.mark.parametrize(("kind", "values"), [
+    (pa.int64(), [2**60 + 1, 2**60 + 3]), (pa.bool_(), [False, True]), (pa.float64(), [0.5, 1.5]),
+], ids=["int64", "bool", "double"])  # fmt: skip
+def test_the_type_of_nulls_is_a_guess_that_leaves_no_trace(
+    guess: pa.DataType, kind: pa.DataType, values: list[Any]
+) -> None:
+    """Retractions are exact, and unused places of columns and bags raise no warning."""
+    windowing = lw.Windowing(
+        windows=lw.FixedWindows(10),
+        trigger=lw.Repeatedly(lw.AfterCount(1)),
+        accumulation="retracting",
+    )
+    specs = {"last": lw.last("v"), "max": lw.max("v"), "all": lw.collect("v")}
+    stage = WindowOperator(windowing, specs)
+    shown = []
+    for column in (pa.array([None], guess), *(pa.array([value], kind) for value in values)):
+        step = Bundle(
+            np.zeros(1, np.int64),
+            (Column(np.zeros(1, np.int64)),),
+            {"v": Column.from_arrow(column)},
+        )
+        shown += [(p.kind, dict(p.values)) for p in panes(stage, step)]
+    low, high = values
+    assert shown == [
+        ("insert", {"last": None, "max": None, "all": []}),
+        ("retract", {"last": None, "max": None, "all": []}),
+        ("insert", {"last": low, "max": low, "all": [low]}),
+        ("retract", {"last": low, "max": low, "all": [low]}),
+        ("insert", {"last": high, "max": high, "all": values}),
+    ]
