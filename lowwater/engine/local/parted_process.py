@@ -55,7 +55,7 @@ def is_parted(work: Computed) -> bool:
     return hasattr(work.process, "on_record") and work.order == "arrival"
 
 
-class Standing(NamedTuple):
+class PartsStatus(NamedTuple):
     """What parts wait for, as their stage has to know it.
 
     Args:
@@ -110,11 +110,11 @@ class HostedParts:
         return getattr(self, name)(*arguments)
 
     def stand(self) -> tuple[Any, ...]:
-        """Return how the parts stand; see :class:`Standing`."""
+        """Return how the parts stand; see :class:`PartsStatus`."""
         operators = self._operators.values()
         holds = [hold for operator in operators if (hold := operator.hold()) is not None]
         return tuple(
-            Standing(
+            PartsStatus(
                 min(operator.records.held_at for operator in operators),
                 min(operator.records.next_event for operator in operators),
                 min(operator.next_deadline for operator in operators),
@@ -245,7 +245,7 @@ class PartedProcess:
         self._every = range(workers.count)
         self._outputs = Definition.of(work.process, work.windowing).outputs
         self.watermark = self.clock = self.output_watermark = START_OF_TIME
-        self._standing = dict.fromkeys(self._every, Standing())
+        self._standing = dict.fromkeys(self._every, PartsStatus())
         self._stage: str | None = None
         workers.add(number, lambda worker: self._hosted(range(worker, PARTS, workers.count)))
 
@@ -386,7 +386,7 @@ class PartedProcess:
 
     def _stand(self, workers: Iterable[int], standing: Iterable[Any]) -> None:
         for at, each in zip(workers, standing, strict=True):
-            self._standing[at] = Standing(*each)
+            self._standing[at] = PartsStatus(*each)
 
     def _held_at(self) -> int:
         return min(each.held_at for each in self._standing.values())
