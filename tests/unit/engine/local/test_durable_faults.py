@@ -819,3 +819,37 @@ def test_ctrl_c_leaves_a_state_to_go_on_with(tmp_path: Path, wanted: Any) -> Non
     assert state_info(tmp_path / "state").keys == KEYS
     run(pipeline(tmp_path / "in"), tmp_path)
     same(tmp_path, wanted)
+
+
+def test_a_file_that_grows_when_all_was_read_is_told_before_the_run_is_complete(
+    tmp_path: Path,
+) -> None:
+    path, line = tmp_path / "in.jsonl", '{{"t": {}}}\n'
+    path.write_text("".join(line.format(t) for t in range(5)))
+    grows = True
+
+    class Last:
+        count = lw.value_cell(0)
+
+        def on_record(self, record: dict[str, Any], ctx: lw.ProcessContext) -> None:
+            ctx.count.set(ctx.count.get() + 1)
+
+        def on_end(self, ctx: lw.ProcessContext) -> None:
+            if grows:
+                with path.open("a") as file:
+                    file.write(line.format(5))
+            ctx.emit({"count": ctx.count.get()})
+
+    def go() -> None:
+        read = lw.read_jsonl(path, time="t", unit="s", watermark=lw.Ascending())
+        counted = read.key_by(all=lw.lit("all")).process(Last())
+        counted.write_jsonl(tmp_path / "out").run(state=tmp_path / "state", progress=False)
+
+    with pytest.raises(DataError, match=r"had 45 bytes when it was read, and now has 54"):
+        go()
+    assert not list(tmp_path.glob("out/*.jsonl"))
+    grows = False
+    path.write_text("".join(line.format(t) for t in range(5)))
+    go()
+    (part,) = tmp_path.glob("out/*.jsonl")
+    assert json.loads(part.read_text())["count"] == 5
