@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -79,7 +80,8 @@ def run(tests: list[str], seconds: float, *, first: bool) -> dict[str, Any]:
         os.waitpid(child, 0)
     text = Path(output).read_text(encoding="utf-8", errors="replace")
     Path(output).unlink()
-    failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    # In the summary: what a test has logged may begin like that, too.
+    failed = re.findall(r"^(?:FAILED|ERROR) tests/.*$", text, re.MULTILINE)
     return {"code": code, "failed": failed, "end": text[-2000:]}
 
 
