@@ -26,6 +26,7 @@ from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.table import Index
 from lowwater.time import END_OF_TIME, START_OF_TIME
+from tests.kernels import BOTH, using
 
 LATE = lw.AfterWatermark(early=lw.AfterCount(2), late=lw.AfterCount(1))
 SPECS = {"n": lw.count(), "all": lw.collect("v"), "set": lw.count_distinct("v"), "sum": lw.sum("v")}
@@ -702,3 +703,34 @@ def test_the_type_of_nulls_is_a_guess_that_leaves_no_trace(
         ("retract", {"last": low, "max": low, "all": [low]}),
         ("insert", {"last": high, "max": high, "all": values}),
     ]
+
+
+@pytest.mark.parametrize("kernels", BOTH)
+def test_a_merge_of_every_other_window_takes_those_between_apart(kernels: Any) -> None:
+    """A user's merge need not be of neighbours: the rows of its groups are in turn."""
+
+    def every_other(active: Sequence[Any]) -> list[Any]:
+        groups: list[Any] = []
+        for odd in (0, 1) if len(active) == 6 else ():
+            members = [window for window in active if window.start // 10 % 2 == odd]
+            if members:
+                groups.append((members, (members[0].start, members[-1].end)))
+        return groups
+
+    windows = lw.CustomWindows(
+        lambda at: [(at, at + 1)], merge_active=every_other, name="every other"
+    )
+    windowing = lw.Windowing(windows=windows, accumulation="discarding")
+    with using(kernels):
+        stage = WindowOperator(windowing, {"n": lw.count(), "all": lw.collect("v")})
+        for at in (0, 10, 20, 30):  # each is a window of its own until there are six
+            stage.step(bundle([at], ["a"], [at]))
+        stage.step(bundle([40, 50], ["a", "a"], [40, 50]))
+        stage._check()
+        assert stage.open_windows == 2
+        found = [(p.window, dict(p.values)) for p in panes(stage, EndOfInput())]
+    assert found == [
+        (lw.Window(lw.Instant(0), lw.Instant(41)), {"n": 3, "all": [0, 20, 40]}),
+        (lw.Window(lw.Instant(10), lw.Instant(51)), {"n": 3, "all": [10, 30, 50]}),
+    ]
+    assert stage.state_rows == 0
