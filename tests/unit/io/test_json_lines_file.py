@@ -371,3 +371,25 @@ def test_that_it_is_open_does_not_show(tmp_path: Path) -> None:
     sink.close(complete=True)
     with pytest.raises(TypeError, match="positional argument"):
         JsonLinesFile("out.jsonl", False, [])  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_lines_behind_those_of_a_complete_run_are_someone_elses(
+    complete: bool, tmp_path: Path
+) -> None:
+    """A run that was not complete may have died between a delivery and its note."""
+    deliver_all(sink_in(tmp_path), [FIRST], complete=complete)
+    with (tmp_path / "out.jsonl").open("a") as file:
+        file.write("{}\n")
+    if not complete:
+        sink_in(tmp_path).open(WRITER)
+        assert (tmp_path / "out.jsonl").read_bytes() == json_lines(FIRST.panes)
+        return
+    with pytest.raises(StateError, match=r"has \d+ bytes, and \d+ were delivered to it"):
+        sink_in(tmp_path).open(WRITER)
+    assert (tmp_path / "out.jsonl").read_bytes() == json_lines(FIRST.panes) + b"{}\n"
+
+
+def test_overwrite_is_a_bool() -> None:
+    with pytest.raises(InvalidArgument, match="neither True nor False"):
+        JsonLinesFile("out.jsonl", overwrite="no")  # type: ignore[arg-type]  # the test
