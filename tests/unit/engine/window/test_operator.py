@@ -734,3 +734,20 @@ def test_a_merge_of_every_other_window_takes_those_between_apart(kernels: Any) -
         (lw.Window(lw.Instant(10), lw.Instant(51)), {"n": 3, "all": [10, 30, 50]}),
     ]
     assert stage.state_rows == 0
+
+
+def test_late_elements_of_late_windows_that_merge_count_together() -> None:
+    """S-R2: two windows with one late element each, one between them, and the fourth."""
+    windowing = lw.Windowing(
+        windows=lw.Sessions(10, merge_touching=False),
+        trigger=lw.AfterWatermark(late=lw.AfterCount(4)),
+        accumulation="accumulating",
+        allowed_lateness=200,
+    )
+    stage = WindowOperator(windowing, {"n": lw.count()})
+    stage.step(bundle([0, 14], ["a", "a"]))
+    assert len(panes(stage, WatermarkAdvance(40))) == 2
+    for at in (1, 15, 8):
+        assert panes(stage, bundle([at], ["a"])) == []
+    (pane,) = panes(stage, bundle([9], ["a"]))
+    assert (pane.timing, dict(pane.values)) == ("LATE", {"n": 6})
