@@ -95,6 +95,21 @@ def test_a_slice_does_not_bring_its_table_along() -> None:
     assert len(encode_delivery(Delivery(1, 0, 0, wide.slice(0, 3)))) < 10_000
 
 
+def test_the_bounds_of_values_are_checked() -> None:
+    """Arrow reads a stream whose texts end beyond their bytes, and would read on there."""
+    ends = pa.py_buffer(np.array([0, 1, 900], dtype=np.int32))
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"ab" * 500)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("k", pa.string())])) as stream:
+        stream.write_table(pa.table({"k": texts}))
+    stream_of_it = sink.getvalue().to_pybytes()
+    beyond = stream_of_it.replace(struct.pack("<i", 900), struct.pack("<i", 90_000))
+    assert beyond != stream_of_it
+    outbox._table(memoryview(stream_of_it))
+    with pytest.raises(StateError, match="damaged"):
+        outbox._table(memoryview(beyond))
+
+
 @given(st.binary(max_size=200))
 def test_random_bytes(data: bytes) -> None:
     with pytest.raises(StateError, match="damaged"):
