@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,20 @@ def test_a_stage_that_gains_an_input(tmp_path: Path) -> None:
     assert closed  # what was shown before stays as it was
     with pytest.raises(StateError, match="is complete: 'three', 'sums' would get nothing"):
         run([out(sums(one | two | read(tmp_path, "three"), "sums"), tmp_path, "sums")], tmp_path)
+
+
+def test_a_stage_without_a_watermark_gains_an_input_without_a_word(tmp_path: Path) -> None:
+    write_files(tmp_path / "one")
+    given = lw.ManualWatermark()  # by nobody
+    one = lw.read_parquet(
+        tmp_path / "one", time="at", watermark=given, clock=CLOCK, unit="us"
+    ).named("one")
+    two = read(tmp_path, "two")
+    stopped([out(sums(one, "sums"), tmp_path, "sums")], tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PipelineWarning)
+        run([out(sums(one | two, "sums"), tmp_path, "sums")], tmp_path)
+    assert rows(tmp_path, "sums")
 
 
 def test_an_input_is_lost_with_its_source(tmp_path: Path) -> None:
