@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from unittest import mock
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from lowwater.engine.local.delivery import Delivery, Sink
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
+from lowwater.io.sinks.staging import write_whole
 from tests.unit.io.deliveries import (
     ANOTHER,
     NEXT_RUN,
@@ -519,3 +520,19 @@ def test_lines_of_nulls_and_fractions(tmp_path: Path) -> None:
         "1970-01-01T00:00:00Z",
         "1970-01-01T00:00:01.500000Z",
     ]
+
+
+def test_a_joined_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    staging = tmp_path / "staging"
+    staging.mkdir()
+
+    def fail(file: BinaryIO) -> None:
+        file.write(b"half")
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        write_whole(tmp_path / "joined", staging, fail)
+    assert list(tmp_path.rglob("*")) == [staging]
+    write_whole(tmp_path / "joined", staging, lambda file: file.write(b"whole"))
+    assert (tmp_path / "joined").read_bytes() == b"whole"
+    assert not list(staging.iterdir())
