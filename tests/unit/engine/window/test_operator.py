@@ -751,3 +751,21 @@ def test_late_elements_of_late_windows_that_merge_count_together() -> None:
         assert panes(stage, bundle([at], ["a"])) == []
     (pane,) = panes(stage, bundle([9], ["a"]))
     assert (pane.timing, dict(pane.values)) == ("LATE", {"n": 6})
+
+
+def test_a_session_that_grows_waits_for_its_completion_again() -> None:
+    """S-R2: what follows the watermark in a sequence does not fire before it."""
+    windowing = lw.Windowing(
+        windows=lw.Sessions(10, merge_touching=False),
+        trigger=lw.AfterEach(lw.AfterWatermark(), lw.Repeatedly(lw.AfterCount(1))),
+        accumulation="accumulating",
+        allowed_lateness=200,
+    )
+    stage = WindowOperator(windowing, {"n": lw.count()})
+    stage.step(bundle([0], ["a"]))
+    assert [p.timing for p in panes(stage, WatermarkAdvance(15))] == ["ON_TIME"]
+    assert panes(stage, bundle([8], ["a"])) == []  # it ends at 18 now
+    (pane,) = panes(stage, WatermarkAdvance(20))
+    assert (pane.timing, dict(pane.values)) == ("ON_TIME", {"n": 2})
+    (pane,) = panes(stage, bundle([7], ["a"]))
+    assert (pane.timing, dict(pane.values)) == ("LATE", {"n": 3})
