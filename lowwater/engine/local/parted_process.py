@@ -266,8 +266,14 @@ class PartedProcess:
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
-        if self._held_at() < self.watermark:  # workers may not know of this watermark yet
-            self._stand(self._every, self._ask("stand"))
+        unknown = [
+            at
+            for at, each in self._standing.items()
+            if each.hold is None and each.held_at < self.watermark
+        ]
+        if unknown:  # these workers have not been told of the watermark
+            request = self._request("stand")
+            self._stand(unknown, self._workers.ask(self._number, dict.fromkeys(unknown, request)))
         holds = [each.hold for each in self._standing.values() if each.hold is not None]
         return min(holds, key=_time_of, default=None)
 
