@@ -27,6 +27,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 import lowwater as lw
 from benchmarks.spark_events import batches_folder
+from benchmarks.spark_queries import spark_fixed, spark_sessions
 from lowwater.spark import configure
 
 _DATA = Path(__file__).parent / ".data"
@@ -56,11 +57,6 @@ def _with_state(events: DataFrame) -> DataFrame:
     )
 
 
-def _windows(events: DataFrame) -> DataFrame:
-    by = events.withWatermark("t", "10 seconds").groupBy(F.window("t", "1 minute"), "key")
-    return by.agg(F.sum("value").alias("total"))
-
-
 def _levels(
     depth: int, key_groups: int, operator: str | None = None
 ) -> Callable[[DataFrame], DataFrame]:
@@ -79,11 +75,13 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "nothing": lambda events: events,
     "exchange": lambda events: events.repartition(2, "key"),
     "mapInArrow": _with_python,
+    "exchange, mapInArrow": lambda events: _with_python(events.repartition(2, "key")),
     "mapInArrow, exchange, mapInArrow": lambda events: _with_python(
         _with_python(events).repartition(2, "key")
     ),
     "applyInPandasWithState, 8 groups": _with_state,
-    "Spark's windowed sum": _windows,
+    "Spark's windowed sum": spark_fixed,
+    "Spark's sessions": spark_sessions,
     "lowwater's windowed sum": _levels(1, _GROUPS),
     "lowwater's, mapInArrow": _levels(1, _GROUPS, "mapInArrow"),
     "lowwater's, mapInArrow, one task": _levels(1, 1, "mapInArrow"),
