@@ -32,7 +32,7 @@ from lowwater.state.versions.manifest import (
 )
 from lowwater.state.versions.root import Root, checksum, root_at
 
-_TABLES_BEFORE_COMPACTION = 8
+_TABLES_BEFORE_COMPACTION = range(8, 16)
 _MANIFEST_BYTES = 64 << 10
 
 
@@ -45,14 +45,14 @@ class Database:
         manifest: The version to hold; None for no rows.
         root: Where versions are.
         cache: Where tables may be at hand.
-        options: As :func:`options` returns them.
+        block_cache: A ``rocksdict.Cache``, for blocks read.
 
     Raises:
         StateError: A file of the version is missing or damaged.
     """
 
     def __init__(
-        self, group: int, manifest: Manifest | None, root: Root, cache: Cache, options: Any
+        self, group: int, manifest: Manifest | None, root: Root, cache: Cache, block_cache: Any
     ) -> None:
         self.group = group
         self.manifest = manifest
@@ -68,8 +68,9 @@ class Database:
             self.where.mkdir()
             if manifest is not None:
                 self._fill(manifest)
+            chosen = options(block_cache, group)
             self.rows = rocksdict.Rdict(
-                str(self.where), options, column_families={"default": options}
+                str(self.where), chosen, column_families={"default": chosen}
             )
         except StateError:
             self.close()
@@ -151,11 +152,18 @@ class Database:
         return manifest
 
 
-def options(cache_bytes: int) -> Any:
-    """Return the options of these databases; the block cache is shared by all that get them."""
-    chosen = database_options(rocksdict.Cache(cache_bytes), Tuning())
-    # Each commit makes a table: merging them more rarely writes, and uploads, less.
-    chosen.set_level_zero_file_num_compaction_trigger(_TABLES_BEFORE_COMPACTION)
+def options(cache: Any, group: int) -> Any:
+    """Return the options of a key group's database.
+
+    Args:
+        cache: A ``rocksdict.Cache``, for blocks read.
+        group: The key group.
+    """
+    chosen = database_options(cache, Tuning())
+    # Each commit makes a table: merging them more rarely writes, and uploads, less. Key groups
+    # grow alike, and with one number would all merge their tables in the same micro-batch.
+    most = _TABLES_BEFORE_COMPACTION[group % len(_TABLES_BEFORE_COMPACTION)]
+    chosen.set_level_zero_file_num_compaction_trigger(most)
     # It is part of each version: small.
     chosen.set_max_manifest_file_size(_MANIFEST_BYTES)
     return chosen
@@ -205,7 +213,7 @@ class Shelf:
         self.root = root
         self.cache = cache
         self.filesystem = filesystem
-        self._options = options(_BLOCK_CACHE_BYTES)
+        self._block_cache = rocksdict.Cache(_BLOCK_CACHE_BYTES)
         self._idle: OrderedDict[int, Database] = OrderedDict()
         self._lock = Lock()
 
@@ -218,7 +226,7 @@ class Shelf:
                 return idle
             idle.close()
         manifest = None if version is None else read_manifest(self.root, group, version)
-        return Database(group, manifest, self.root, self.cache, self._options)
+        return Database(group, manifest, self.root, self.cache, self._block_cache)
 
     def give(self, database: Database, most: int) -> None:
         """Keep a database for whoever continues from its version; of others, so many in all."""

@@ -157,6 +157,21 @@ def test_numbers_and_groups_and_names_that_make_no_sense(local: Versions) -> Non
         Versions("x", retain=-1)
 
 
+def test_key_groups_merge_their_tables_in_different_batches(local: Versions) -> None:
+    """Key groups grow alike: if all merged in one micro-batch, it would take twice as long."""
+    for group in range(8):
+        with local.open(group, None) as store:
+            store.commit(batch_of({b"a": b"1"}))
+    settings = [path.read_text() for path in Path(str(local.cache)).rglob("OPTIONS-*")]
+    after = [
+        int(line.partition("=")[2])
+        for text in settings
+        for line in text.splitlines()
+        if "level0_file_num_compaction_trigger=" in line
+    ]
+    assert sorted(after) == list(range(8, 16))
+
+
 def test_only_new_tables_are_written(local: Versions) -> None:
     one = commit(local, None, {b"%05d" % n: bytes(50) for n in range(5_000)})
     (large,) = tables(local)
