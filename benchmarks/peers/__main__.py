@@ -36,6 +36,7 @@ class Rounds:
     ratios: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     cpu_ratios: list[float] = field(default_factory=list)
+    peaks: list[float] = field(default_factory=list)
     left_out: str = ""
 
 
@@ -80,6 +81,7 @@ def _round(
     rounds.ratios.append(theirs["speed"] / ours["speed"])
     rounds.cpu.append(theirs["cpu"])
     rounds.cpu_ratios.append(theirs["cpu"] / ours["cpu"] if ours["cpu"] else 0)
+    rounds.peaks.append(theirs["peak"])
     told = {
         "peer": peer,
         "windows": windows,
@@ -123,6 +125,7 @@ def _run(
         "version": found["version"],
         "speed": count / found["seconds"],
         "cpu": found["cpu"] / count * 1e6,
+        "peak": found["peak"],
     }
 
 
@@ -139,20 +142,21 @@ def _wait(load: float | None) -> None:
 
 def _print(windows: str, found: dict[str, Rounds], events: int | None) -> None:
     print(
-        f"\n| {windows} | version | events | events/s | to lowwater | CPU s per M | to lowwater |"
+        f"\n| {windows} | version | events | events/s | to lowwater | CPU s per M | to lowwater "
+        "| peak MB |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for peer, rounds in found.items():
         if not rounds.speeds:
-            print(f"| {peer} | {rounds.left_out} | | | | | |")
+            print(f"| {peer} | {rounds.left_out} | | | | | | |")
             continue
-        speed, ratio, cpu, cpu_ratio = (
+        speed, ratio, cpu, cpu_ratio, peak = (
             statistics.median(each)
-            for each in (rounds.speeds, rounds.ratios, rounds.cpu, rounds.cpu_ratios)
+            for each in (rounds.speeds, rounds.ratios, rounds.cpu, rounds.cpu_ratios, rounds.peaks)
         )
         print(
             f"| {peer} | {rounds.version} | {events or counted(peer, windows):,} | {_short(speed)} "
-            f"| {ratio:.2g} | {cpu:.2f} | {cpu_ratio:.3g} |",
+            f"| {ratio:.2g} | {cpu:.2f} | {cpu_ratio:.3g} | {peak / 1e6:,.0f} |",
             flush=True,
         )
 

@@ -1,4 +1,4 @@
-"""Seconds by the wall and of CPU, of this process and of those it started (a Java machine, say)."""
+"""Seconds and memory of this process and of those it started (a Java machine, say)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,28 @@ class Stopwatch:
         self.cpu = _cpu_seconds() - self._cpu
 
 
+def peak_bytes() -> int:
+    """Return the most memory that this process and those it started have had, each by itself.
+
+    Of processes that have ended it says nothing; 0 where there is no ``/proc``.
+    """
+    most = 0
+    for number in _ours():
+        try:
+            lines = Path(f"/proc/{number}/status").read_text().splitlines()
+        except OSError:  # it has ended meanwhile
+            continue
+        most += sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return most
+
+
 def _cpu_seconds() -> float:
-    spent: dict[int, float] = {}
+    return sum(_ours().values()) / os.sysconf("SC_CLK_TCK")
+
+
+def _ours() -> dict[int, int]:
+    """Return the ticks of CPU of this process and of those it started, by number."""
+    spent: dict[int, int] = {}
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -41,10 +61,7 @@ def _cpu_seconds() -> float:
         number = int(entry.parent.name)
         parents[number] = int(fields[1])
         spent[number] = int(fields[11]) + int(fields[12])
-    ours = {os.getpid()}
-    grew = True
-    while grew:
-        more = {number for number, parent in parents.items() if parent in ours} - ours
+    ours = {os.getpid()} if spent else set()
+    while more := {number for number, parent in parents.items() if parent in ours} - ours:
         ours |= more
-        grew = bool(more)
-    return sum(spent.get(number, 0) for number in ours) / os.sysconf("SC_CLK_TCK")
+    return {number: spent[number] for number in ours if number in spent}
