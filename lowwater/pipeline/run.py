@@ -314,7 +314,7 @@ def _workers(value: Any, graph: Graph, memory: int | None) -> Workers | None:
                 PipelineWarning,
                 f"{describe('workers', value)} changes nothing: the pipeline has no Python that "
                 "workers would call: map, filter, flat_map or key_by with a function; a process "
-                "with on_record in order of arrival; or a combiner in windows, without a limit "
+                "with on_record; or a combiner in windows, without a limit "
                 "of memory",
                 where="run",
                 hint="Leave it out",

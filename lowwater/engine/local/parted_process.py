@@ -46,13 +46,16 @@ Placed: TypeAlias = tuple[Emitted, Int64Array]
 """Records that several parts emitted, in order, and the part of each, int64, shape (n,)."""
 
 
+Refused: TypeAlias = tuple[LateBatch, Bundle, Int64Array]
+"""Records that waited and were refused, what they are, and the part of each, int64, shape (n,)."""
+
+
 def is_parted(work: Computed) -> bool:
     """Return whether a keyed computation can be in parts.
 
-    One that takes columns has little Python to run side by side. In event-time order the records of
-    all keys wait together.
+    One that takes columns has little Python to run side by side.
     """
-    return hasattr(work.process, "on_record") and work.order == "arrival"
+    return hasattr(work.process, "on_record")
 
 
 class PartsStatus(NamedTuple):
@@ -63,6 +66,7 @@ class PartsStatus(NamedTuple):
         next_event: The earliest watermark at which something may be due.
         next_deadline: The earliest clock at which a timer may be due.
         open_windows: How many keys (in windows: keys and windows) have state.
+        state_rows: The same, and how many records wait.
         hold: What holds the output watermark below the input's.
     """
 
@@ -70,6 +74,7 @@ class PartsStatus(NamedTuple):
     next_event: int = END_OF_TIME
     next_deadline: int = END_OF_TIME
     open_windows: int = 0
+    state_rows: int = 0
     hold: Hold | None = None
 
 
@@ -87,8 +92,10 @@ class HostedParts:
 
     def __init__(self, work: Computed, parts: Sequence[int], stage: str | None) -> None:
         self._operators = {
-            part: ProcessOperator(work.process, windowing=work.windowing) for part in parts
+            part: ProcessOperator(work.process, windowing=work.windowing, order=work.order)
+            for part in parts
         }
+        self._in_order = work.order == "event_time"
         if stage is not None:
             for part, operator in self._operators.items():
                 operator.keep_in_store(StoredPlace(stage, part * _GROUPS, _GROUPS))
@@ -116,9 +123,10 @@ class HostedParts:
         return tuple(
             PartsStatus(
                 min(operator.records.held_at for operator in operators),
-                min(operator.records.next_event for operator in operators),
+                min(operator.next_event for operator in operators),
                 min(operator.next_deadline for operator in operators),
                 sum(operator.open_windows for operator in operators),
+                sum(operator.state_rows for operator in operators),
                 min(holds, key=_time_of, default=None),
             )
         )
@@ -132,12 +140,14 @@ class HostedParts:
             rows: The number of each in the bundle of all parts, int64; rising within a part.
             bounds: Of each part with elements: its number, where it begins, where it ends.
         """
-        # Once for all parts: what it costs to convert a column is fixed, if its values are few.
-        plain = next(iter(self._operators.values())).records.plain(bundle)
-        steps = {
-            part: InputBundle(nth, bundle.slice(start, stop), plain.part(start, stop))
-            for part, start, stop in bounds
-        }
+        if self._in_order:
+            steps = {part: InputBundle(nth, bundle.slice(*at)) for part, *at in bounds}
+        else:
+            # Once for all parts: what it costs to convert a column is fixed, if its values are few.
+            plain = next(iter(self._operators.values())).records.plain(bundle)
+            steps = {
+                part: InputBundle(nth, bundle.slice(*at), plain.part(*at)) for part, *at in bounds
+            }
         return self._done(steps, {part: rows[start:stop] for part, start, stop in bounds})
 
     def advance(self, to: int) -> Any:
@@ -148,9 +158,9 @@ class HostedParts:
         """Advance the clock."""
         return self._done(dict.fromkeys(self._operators, ClockAdvance(to)))
 
-    def end(self) -> Any:
-        """End the input."""
-        return self._done(dict.fromkeys(self._operators, EndOfInput()))
+    def end(self, after: int) -> Any:
+        """End the input; the last record of all parts came at ``after``."""
+        return self._done(dict.fromkeys(self._operators, EndOfInput(after)))
 
     def save(self) -> list[Any]:
         """Return the changes since the last time: methods of a batch, and their arguments."""
@@ -171,7 +181,9 @@ class HostedParts:
         return changes
 
     def restore(self, rows: Sequence[tuple[bytes, bytes]]) -> Any:
-        """Load what was saved; return watermark and clock, and how the parts stand.
+        """Load what was saved; return its times, and how the parts stand.
+
+        The times: watermark, clock, output watermark, and that of the last record that waits.
 
         Args:
             rows: The key and the value of each stored row of these parts.
@@ -182,7 +194,8 @@ class HostedParts:
             for operator in self._operators.values():
                 operator.restore(store)
         first = next(iter(self._operators.values()))
-        return first.watermark, first.clock, first.output_watermark, self.stand()
+        last = max(operator.last_waiting for operator in self._operators.values())
+        return first.watermark, first.clock, first.output_watermark, last, self.stand()
 
     def _done(
         self,
@@ -199,6 +212,7 @@ class HostedParts:
         """
         given: dict[str, list[Placed]] = {}
         late: list[LateBatch] = []
+        refused: list[Refused] = []
         failures: list[tuple[int, int, list[Any]]] = []
         for part, step in steps.items():
             operator = self._operators[part]
@@ -214,20 +228,25 @@ class HostedParts:
                 places = _places(emitted)
                 placed = replace(emitted, places=places if mine is None else mine[places])
                 given.setdefault(tag, []).append((placed, np.full(len(emitted), part)))
-            if output.late is not None and mine is not None:
+            if output.late is not None and output.late_of is not None:
+                waited = output.late_of.take(output.late.element)
+                every = replace(output.late, element=np.arange(len(waited)))
+                refused.append((every, waited, np.full(len(waited), part)))
+            elif output.late is not None and mine is not None:
                 late.append(replace(output.late, element=mine[output.late.element]))
         if failures:
-            return min(failures, key=lambda each: each[:2]), None, None, None
+            return min(failures, key=lambda each: each[:2]), None, None, None, None
         outputs = {tag: in_order(placed) for tag, placed in given.items()}
-        return None, outputs, late_in_order(late), self.stand()
+        return None, outputs, late_in_order(late), refused_in_order(refused), self.stand()
 
 
 @final
 class PartedProcess:
-    """The operator of a keyed computation whose keys are in parts (S-K1 to S-K12).
+    """The operator of a keyed computation whose keys are in parts (S-K1 to S-K13).
 
     It is used as :class:`~lowwater.engine.process.ProcessOperator` is. Among several keys, what
-    timers of one instant emit, and what ``on_end`` emits, comes part by part.
+    timers of one instant emit, and what ``on_end`` emits, comes part by part; in event-time order
+    (S-K13) also what records of one instant emit.
 
     Args:
         work: The keyed computation.
@@ -245,6 +264,7 @@ class PartedProcess:
         self._every = range(workers.count)
         self._outputs = Definition.of(work.process, work.windowing).outputs
         self.watermark = self.clock = self.output_watermark = START_OF_TIME
+        self._last = START_OF_TIME  # the time of the last record
         self._standing = dict.fromkeys(self._every, PartsStatus())
         self._stage: str | None = None
         workers.add(number, lambda worker: self._hosted(range(worker, PARTS, workers.count)))
@@ -261,8 +281,8 @@ class PartedProcess:
 
     @property
     def state_rows(self) -> int:
-        """How many keys (in windows: keys and windows) have state."""
-        return self.open_windows
+        """The same, and how many records wait (S-K13)."""
+        return sum(each.state_rows for each in self._standing.values())
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
@@ -306,7 +326,7 @@ class PartedProcess:
                 self.clock = int(to)
                 return output
             case EndOfInput():
-                output = self._all("end")
+                output = self._all("end", self._last)
                 self.watermark = END_OF_TIME
                 self._meet()
                 return output
@@ -342,12 +362,14 @@ class PartedProcess:
         answers = self._workers.ask(
             self._number, {at: ("restore", *header, some) for at, some in rows.items()}
         )
-        self.watermark, self.clock, self.output_watermark, _ = answers[0]
+        self.watermark, self.clock, self.output_watermark, *_ = answers[0]
+        self._last = max(last for *_, last, _ in answers)
         self._stand(self._every, [answer[-1] for answer in answers])
 
     def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
         if not len(bundle):
             return NOTHING
+        self._last = max(self._last, int(bundle.times.max()))
         if not bundle.keys:
             part = np.zeros(len(bundle), dtype=np.int64)
         else:
@@ -379,16 +401,18 @@ class PartedProcess:
             raise as_error(plain)
         outputs: dict[str, list[Placed]] = {}
         late: list[LateBatch] = []
+        refused: list[Refused] = []
         self._stand(requests, [standing for *_, standing in answers])
-        for _, given, dropped, _ in answers:
+        for _, given, dropped, waited, _ in answers:
             for tag, placed in given.items():
                 outputs.setdefault(tag, []).append(placed)
             late += [] if dropped is None else [dropped]
+            refused += [] if waited is None else [waited]
         self._meet()
-        return ProcessOutput(
-            {tag: in_order(outputs[tag])[0] for tag in self._outputs if tag in outputs},
-            late_in_order(late),
-        )
+        together = {tag: in_order(outputs[tag])[0] for tag in self._outputs if tag in outputs}
+        if (waited := refused_in_order(refused)) is not None:
+            return ProcessOutput(together, *waited[:2])
+        return ProcessOutput(together, late_in_order(late))
 
     def _stand(self, workers: Iterable[int], standing: Iterable[Any]) -> None:
         for at, each in zip(workers, standing, strict=True):
@@ -459,6 +483,33 @@ def late_in_order(late: Sequence[LateBatch]) -> LateBatch | None:
     )
 
 
+def refused_in_order(refused: Sequence[Refused]) -> Refused | None:
+    """Return what parts refused of the records that waited, in order of time, then part."""
+    if len(refused) <= 1:
+        return refused[0] if refused else None
+    bundles = [bundle for _, bundle, _ in refused]
+    parts = np.concatenate([part for *_, part in refused])
+    times = np.concatenate([bundle.times for bundle in bundles])
+    order = np.lexsort((parts, times))
+    keys = zip(*(bundle.keys for bundle in bundles), strict=True)
+    names = dict.fromkeys(name for bundle in bundles for name in bundle.values)
+    values = {name: [_column(bundle, name) for bundle in bundles] for name in names}
+    together = Bundle(
+        times[order],
+        tuple(_columns_together(columns).take(order) for columns in keys),
+        {name: _columns_together(columns).take(order) for name, columns in values.items()},
+    )
+    every = [late for late, *_ in refused]
+    start, end, reason = (
+        np.concatenate([getattr(late, name) for late in every])[order]
+        for name in ("start", "end", "reason")
+    )
+    details = [detail for late in every for detail in late.all_details()]
+    said = [details[at] for at in order.tolist()]
+    late = LateBatch(np.arange(len(order)), start, end, reason, every[0].watermark, said)
+    return late, together, parts[order]
+
+
 _time_of = attrgetter("at")
 
 
@@ -466,6 +517,13 @@ def _places(emitted: Emitted) -> Int64Array:
     if emitted.places is None:
         raise InternalError("a process did not say where it emitted")
     return emitted.places
+
+
+def _column(bundle: Bundle, name: str) -> Column:
+    """Return a column of a bundle; without one, as in other inputs, all values are missing."""
+    if name in bundle.values:
+        return bundle.values[name]
+    return Column.of_objects([None] * len(bundle))
 
 
 def _columns_together(columns: Sequence[Column]) -> Column:

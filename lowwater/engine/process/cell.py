@@ -29,8 +29,9 @@ class ScopeCursor:
     """The scope that cells and timers read and write: that of the key whose hook is running.
 
     ``place`` is what has the hook run: the number of a record in its bundle, or the time of an
-    advance, microseconds. Over a step it never falls, so that what several operators emit, each for
-    keys of its own, can be put in one order.
+    advance, microseconds (in event-time order twice that, and one more for a record). Over a step
+    it never falls, so that what several operators emit, each for keys of its own, can be put in one
+    order.
     """
 
     __slots__ = ("place", "scope")

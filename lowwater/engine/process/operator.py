@@ -123,6 +123,20 @@ class ProcessOperator:
         return self._engine.next_deadline
 
     @property
+    def next_event(self) -> int:
+        """The watermark at which something may be due next, or the end of time.
+
+        Of a per-record process only.
+        """
+        waiting = END_OF_TIME if self._waiting is None else self._waiting.first_passed
+        return min(waiting, self.records.next_event)
+
+    @property
+    def last_waiting(self) -> int:
+        """The time of the last record that waits, or the start of time. O(n)."""
+        return START_OF_TIME if self._waiting is None else self._waiting.last
+
+    @property
     def open_windows(self) -> int:
         """How many keys (in windows: keys and windows) have state."""
         return len(self._engine)
@@ -174,9 +188,11 @@ class ProcessOperator:
                 )
             case ClockAdvance(to=to):
                 return engine.advance_clock(int(to))
-            case EndOfInput():
+            case EndOfInput(after=after):
                 passed = self._passed(END_OF_TIME)
-                return _of(engine.end(passed), passed)
+                if isinstance(engine, ColumnProcess):
+                    return _of(engine.end(passed), passed)
+                return _of(engine.end(passed, after), passed)
             case _:
                 assert_never(step)
 

@@ -43,8 +43,8 @@ class Emitted:
         signs: +1 for an insert, -1 for a retraction (S-C1), int8, shape (n,); ``None`` where the
             stage retracts nothing.
         is_plain: Whether records with a column ``value`` alone are plain values.
-        places: What had each emitted: the number of a record in its bundle, or the time of an
-            advance, int64, rising; of a per-record process only.
+        places: What had each emitted, int64, rising; of a per-record process only. See
+            :class:`~lowwater.engine.process.cell.ScopeCursor`.
     """
 
     times: Int64Array

@@ -31,6 +31,7 @@ from lowwater.time import (
 )
 from lowwater.watermark import Hold
 
+_HALF = 1 << 62
 _ROWS_AT_ONCE = 4096
 """Waiting records that become Python values at a time, which take far more memory than columns."""
 
@@ -181,14 +182,17 @@ class RecordProcess:
         self.clock = to
         return self._done(None)
 
-    def end(self, passed: Bundle | None = None) -> ProcessOutput:
+    def end(self, passed: Bundle | None = None, after: int = START_OF_TIME) -> ProcessOutput:
         """Fire the timers due at the end of time, then end every key, and release all state.
 
         Args:
             passed: The records that still waited, in order: they come first.
+            after: In event-time order, when the last record of all operators came.
         """
         self._begin_advance()
         late = self._pass(passed)
+        if self._in_order and after > self.watermark:
+            self._move_to(after)
         self.watermark = END_OF_TIME
         self._drain(END_OF_TIME)
         context, bounds = self._context, self._bounds
@@ -252,15 +256,16 @@ class RecordProcess:
         context.watermark, context.clock = self.watermark, self.clock
         ids = state_keys.encode(bundle.keys)
         in_order = self._in_order
-        places = range(len(bundle))
-        for place, scope, key, at, record in zip(
-            places, ids, *(plain or self.plain(bundle)), strict=True
-        ):
+        plain = plain or self.plain(bundle)
+        numbers = range(len(bundle))
+        places = [_place(at, of_record=True) for at in plain.times] if in_order else numbers
+        for number, place, scope, key, at, record in zip(numbers, places, ids, *plain, strict=True):
             if in_order and at > self.watermark:
                 self._move_to(at)
                 context.watermark = at
             cursor.scope = scope
-            cursor.place = refusals.at = place
+            cursor.place = place
+            refusals.at = number
             context.key = key
             context.time = context.due = at
             bounds.floor = at if at < output_watermark else output_watermark
@@ -322,8 +327,7 @@ class RecordProcess:
             self._bounds.floor = min(at, self.output_watermark)
             record = rows[place] if alone else dict(rows[place])
             self._refusals.at = number
-            if not self._in_order:
-                self._cursor.place = place
+            self._cursor.place = _place(at, of_record=True) if self._in_order else place
             self._call("on_record", self._on_record, record, context)
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
                 self._drain(self.watermark)
@@ -384,8 +388,9 @@ class RecordProcess:
                 self.watermark = due.time
             if due is None:
                 break
-            if self._by_time and due.time > self._cursor.place and timers.is_of_event(due):
-                self._cursor.place = due.time
+            if self._by_time and timers.is_of_event(due):
+                at = _place(due.time, of_record=False) if self._in_order else due.time
+                self._cursor.place = max(self._cursor.place, at)
             if due.slot is None:
                 if self._state_keys.born.get(due.scope) == due.turn:
                     self._expire(due.scope)
@@ -502,3 +507,11 @@ class RecordProcess:
         for scope, born in self._state_keys.born.items():
             end = self._state_keys.place(scope)[2]
             self._timers.expire_at(self._placement.expires(end), born, scope)
+
+
+def _place(time: int, *, of_record: bool) -> int:
+    """Return what is behind a time of an advance in event-time order: records come last (S-K13).
+
+    Times after the year 148,000 are one place, as int64 is not wide enough.
+    """
+    return 2 * max(-_HALF, min(time, _HALF - 1)) + of_record

@@ -17,7 +17,7 @@ from lowwater.state.journal import Journal
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.table import Field, RowTable
-from lowwater.time import Int64Array, saturating_add_array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
 
 _KEY = HIDDEN + "waiting_key"
 
@@ -42,6 +42,18 @@ class WaitingRecords:
     def __len__(self) -> int:
         """Return how many records wait."""
         return len(self.table)
+
+    @property
+    def first_passed(self) -> int:
+        """The watermark that passes the first of them; the end of time for none."""
+        first = self._dues.first
+        return first + 1 if first < END_OF_TIME else END_OF_TIME
+
+    @property
+    def last(self) -> int:
+        """The time of the last of them; the start of time for none. O(n)."""
+        times = self.table["start"][self.table.live()]
+        return int(times.max()) if times.size else START_OF_TIME
 
     def put(self, bundle: Bundle, nth: int) -> None:
         """Have the elements of a bundle wait. Amortised O(n log n).

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Kind, LateReason, Pane, Timing
-from lowwater.time import Instant, Int64Array
+from lowwater.time import START_OF_TIME, Instant, Int64Array
 from lowwater.windows import Window
 
 TIMINGS: tuple[Timing, ...] = ("EARLY", "ON_TIME", "LATE")
@@ -95,7 +95,14 @@ class ClockAdvance:
 @final
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """Ends the input: the watermark advances to the end of time."""
+    """Ends the input: the watermark advances to the end of time.
+
+    Args:
+        after: The time of the last record, int microseconds, where it may be of another operator:
+            in event-time order the watermark stops there (S-K13).
+    """
+
+    after: int = START_OF_TIME
 
 
 StepInput: TypeAlias = Bundle | WatermarkAdvance | ClockAdvance | EndOfInput

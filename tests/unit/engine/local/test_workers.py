@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import multiprocessing
 import os
 import signal
@@ -13,6 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
@@ -61,7 +64,10 @@ class Visits:
         ctx.silence.set(ctx.time + 20 * SECOND, output_time=ctx.time)
         ctx.emit({"n": record["n"], "x": record["x"], "count": ctx.count.get()})
         if record["n"] % 5 == 0:
-            ctx.emit({"n": record["n"], "x": record["x"], "count": ctx.count.get()}, kind="retract")
+            ctx.emit(
+                {"n": record["n"], "x": record["x"], "count": ctx.count.get()},
+                kind="retract",
+            )
         ctx.emit({"odd": ODD[record["n"] % len(ODD)], "all": ctx.seen.get()}, tag="odd")
 
     def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
@@ -259,9 +265,91 @@ def test_workers_that_would_have_nothing_to_do() -> None:
     with pytest.warns(PipelineWarning, match="workers=2 .* changes nothing"):
         counted.collect(workers=2)
     counted.collect(workers="auto")
-    in_order = records().process(Fails(divided, ()), order="event_time")
-    with pytest.warns(PipelineWarning, match="in order of arrival"):
-        in_order.collect(workers=2)
+
+
+class Steps:
+    """Numbers the records of each key in event-time order; refuses some of those that waited."""
+
+    count = lw.value_cell(0)
+    silence = lw.timer()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        if record["n"] % 7 == 3:
+            ctx.late("a multiple of 7, and 3")
+            return
+        ctx.count.set(ctx.count.get() + 1)
+        ctx.silence.set(ctx.time + 5 * SECOND)
+        ctx.emit({"n": record["n"], "side": record.get("side"), "count": ctx.count.get()})
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"silent": ctx.count.get(), "watermark": ctx.watermark})
+
+
+DISORDER = lw.BoundedDisorder("10s")
+
+
+def in_steps(one: Any, other: Any) -> Any:
+    """A process in event-time order over two inputs."""
+    return one.union(other).key_by("k").process(Steps(), order="event_time").named("steps")
+
+
+def test_in_event_time_order_the_same_for_any_number() -> None:
+    sided = [{**each, "side": "b", "n": each["n"] + 10_000} for each in RECORDS[::3]]
+    one, other = (
+        lw.from_iterable(rows, time="t", unit="us", watermark=DISORDER) for rows in (RECORDS, sided)
+    )
+    stage = in_steps(one, other)  # whose columns differ
+
+    def found(**options: Any) -> tuple[list[Any], list[Any]]:
+        result = stage.collect(bundle_size=50, **options)
+        late = [(each.value, each.reason, each.detail, each.key) for each in result.late]
+        return result.to_arrow().to_pylist(), late
+
+    without, late = found()
+    assert len(without) > 300
+    assert {reason for _, reason, *_ in late} == {"refused", "too_late"}
+    one = found(workers=1)
+    for count in (2, 5, PARTS):
+        assert found(workers=count) == one
+    # Between keys, what belongs to one time comes part by part.
+    times = [[each["timestamp"] for each in panes] for panes in (without, one[0])]
+    assert of_key(one[0]) == of_key(without)
+    assert times[0] == times[1]
+    assert of_key(one[1]) == of_key(late)
+
+
+def test_records_that_wait_are_found_by_another_number_of_workers(tmp_path: Path) -> None:
+    streams = []
+    for at, name in enumerate(("one", "other")):
+        rows = [{**each, "n": each["n"] + 10_000 * at} for each in RECORDS[at::2]]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+        read = lw.read_parquet(
+            tmp_path / f"{name}.parquet", time="t", unit="us", watermark=DISORDER
+        )
+        streams.append(read.named(name))
+    stage = in_steps(*streams)
+    whole = stage.collect(bundle_size=20, workers=1)
+    wanted = whole.to_arrow().to_pylist()
+    state, out = tmp_path / "state", tmp_path / "out"
+    for count, bundles in ((3, 4), (2, 9), (1, 14), (5, None)):
+
+        def stop(metrics: lw.Metrics, at: int | None = bundles) -> None:
+            if metrics.bundles == at:
+                raise KeyboardInterrupt
+
+        run = stage.write_jsonl(out)
+        options: Any = {"bundle_size": 20, "commit_every": "bundle", "progress": stop}
+        try:
+            run.run(state=state, workers=count, **options)
+        except KeyboardInterrupt:
+            assert bundles is not None
+    lines = [
+        json.loads(line)
+        for path in sorted(out.glob("part-*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    made = [(each.get("n"), each.get("count"), each.get("silent")) for each in lines]
+    assert made == [(each.get("n"), each.get("count"), each.get("silent")) for each in wanted]
 
 
 class Totals:
