@@ -295,10 +295,10 @@ def in_steps(one: Any, other: Any) -> Any:
 
 def test_in_event_time_order_the_same_for_any_number() -> None:
     sided = [{**each, "side": "b", "n": each["n"] + 10_000} for each in RECORDS[::3]]
-    one, other = (
+    streams = (
         lw.from_iterable(rows, time="t", unit="us", watermark=DISORDER) for rows in (RECORDS, sided)
     )
-    stage = in_steps(one, other)  # whose columns differ
+    stage = in_steps(*streams)  # whose columns differ
 
     def found(**options: Any) -> tuple[list[Any], list[Any]]:
         result = stage.collect(bundle_size=50, **options)
