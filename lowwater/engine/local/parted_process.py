@@ -221,7 +221,8 @@ class HostedParts:
                 output = operator.step(step)
             except (LowwaterError, SystemExit) as error:
                 place = operator.records.place
-                place = place if mine is None else int(mine[place])
+                if mine is not None:  # in event-time order, place is that of the last advance
+                    place = int(mine[0 if self._in_order else place])
                 failures.append((place, part, as_plain(error)))
                 continue
             for tag, emitted in output.outputs.items():
