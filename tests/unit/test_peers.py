@@ -24,7 +24,7 @@ from benchmarks.peers.job import (
     answer_of,
     right_answer,
 )
-from benchmarks.peers.stopwatch import Stopwatch
+from benchmarks.peers.stopwatch import Stopwatch, peak_bytes
 
 pytestmark = pytest.mark.long
 
@@ -171,3 +171,10 @@ def test_a_stopwatch_sees_the_cpu_of_this_process() -> None:
         sum(range(10_000_000))  # many times the hundredth of a second in which /proc counts
     assert watch.seconds > 0
     assert watch.cpu > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_the_most_memory_that_this_process_has_had() -> None:
+    before = peak_bytes()
+    taken = bytearray(before)  # so that it holds more than ever before
+    assert peak_bytes() >= before + len(taken) // 2
