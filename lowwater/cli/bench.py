@@ -22,7 +22,7 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.graph.sources import Position
-from lowwater.engine.local.parted_process import PARTS
+from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator

@@ -18,13 +18,14 @@ from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.parted_process import PARTS, is_parted
+from lowwater.engine.local.parted_process import is_parted
 from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.worker_combiners import combines_in_workers
 from lowwater.engine.local.worker_pool import Workers
 from lowwater.engine.local.worker_steps import python_steps
+from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn

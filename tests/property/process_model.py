@@ -260,6 +260,7 @@ class Model:
             self.scopes[place] = scope
 
     def _drain(self, upto: int) -> None:
+        now = -1  # how far it has come: what hooks set for a time past comes next
         while True:
             event: list[_Due] = [
                 (time, 0, turn, place, slot)
@@ -280,8 +281,10 @@ class Model:
             ]
             if not event and not wall:
                 return
-            due, _, _, place, slot = min(event or wall, key=lambda each: each[:3])
-            if event:  # in event-time order, each timer sees the watermark at its time
+            is_event = bool(event) and (not wall or min(event)[0] <= now)
+            due, _, _, place, slot = min(event if is_event else wall, key=lambda each: each[:3])
+            if is_event:  # in event-time order, each timer sees the watermark at its time
+                now = max(now, due)
                 self.watermark = max(self.watermark, due)
             scope = self.scopes[place]
             if slot is None:

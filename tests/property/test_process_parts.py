@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.graph.graph import Computed
-from lowwater.engine.local.parted_process import PARTS, PartedProcess
+from lowwater.engine.local.parted_process import PartedProcess
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.process.output import Order
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
@@ -53,18 +54,12 @@ def committed(operator: ProcessOperator | PartedProcess, store: MemoryStore) -> 
     store.commit(batch)
 
 
-def by_key(found: list[Any], tag: str, order: Order) -> dict[Any, list[Any]]:
-    """What came of each key, in its order.
-
-    In event-time order a timer of the clock sees how far the timers of others have got: without
-    the watermark of those.
-    """
+def by_key(found: list[Any], tag: str) -> dict[Any, list[Any]]:
+    """What came of each key, in its order."""
     every: dict[Any, list[Any]] = {}
     for kind, key, at, value in found:
         if kind == tag:
-            blind = order == "event_time" and value[0] == "wall"
-            seen = value[:4] + value[5:] if blind else value
-            every.setdefault(key, []).append((at, seen))
+            every.setdefault(key, []).append((at, value))
     return every
 
 
@@ -111,7 +106,7 @@ def test_as_the_whole_and_the_same_for_any_number(
         assert late[1] == late[2]
         assert order == "event_time" or late[0] == late[1]
         for tag in ("told", "main"):
-            assert by_key(found[0], tag, order) == by_key(found[1], tag, order)
+            assert by_key(found[0], tag) == by_key(found[1], tag)
         if order == "event_time":
             assert sorted(late[0], key=repr) == sorted(late[1], key=repr)
             assert [at for _, at, _ in late[0]] == [at for _, at, _ in late[1]]

@@ -28,8 +28,8 @@ from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.views import View
 from lowwater.engine.local.described import described, without_addresses
-from lowwater.engine.local.parted_process import PARTS
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.records.stateless import Step
 from lowwater.errors import StateError
 from lowwater.state.key_layout import stage_prefix

@@ -1,15 +1,15 @@
-"""A keyed computation in parts: operators of its own for each part of the keys, in any processes.
+"""A keyed computation in parts: operators for some parts of the keys each, in any processes.
 
-The key groups of a stage are divided into :data:`PARTS` parts, whatever the number of workers, and
-each part is one operator with a state of its own. So output, its order and state are the same for
-any number of workers: a worker has some of the parts, and what parts emit is put in one order.
+The keys of a stage are in :data:`~lowwater.engine.process.key_parts.PARTS` parts, whatever the
+number of workers. A worker has some of the parts in one operator, which numbers what is of a part
+for itself. So output, its order and state are the same for any number of workers: what they emit is
+put in one order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeAlias, assert_never, final
 
@@ -18,10 +18,11 @@ import numpy as np
 from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.key_parts import PARTS, parts_of, place_of_part
 from lowwater.engine.process.operator import InputBundle, ProcessOperator
 from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
+from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -30,21 +31,13 @@ from lowwater.engine.records.steps import (
     StepInput,
     WatermarkAdvance,
 )
+from lowwater.engine.records.stored_keys import Kinds, become, kinds_of
 from lowwater.errors import InternalError, LowwaterError
 from lowwater.state.key_layout import StoredPlace, group_range
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch, Delete, DeleteRange, Put, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.watermark import Hold
-
-PARTS = 16
-"""How many parts a stage has, and so the most workers that have work. State depends on it."""
-
-_GROUPS = KEY_GROUPS // PARTS
-
-Placed: TypeAlias = tuple[Emitted, Int64Array]
-"""Records that several parts emitted, in order, and the part of each, int64, shape (n,)."""
-
 
 Refused: TypeAlias = tuple[LateBatch, Bundle, Int64Array]
 """Records that waited and were refused, what they are, and the part of each, int64, shape (n,)."""
@@ -80,7 +73,7 @@ class PartsStatus(NamedTuple):
 
 @final
 class HostedParts:
-    """Some parts of a stage: the operators, where they are.
+    """Some parts of a stage: their operator, where it is.
 
     What methods return are plain values, which may go to another process.
 
@@ -91,83 +84,72 @@ class HostedParts:
     """
 
     def __init__(self, work: Computed, parts: Sequence[int], stage: str | None) -> None:
-        self._operators = {
-            part: ProcessOperator(work.process, windowing=work.windowing, order=work.order)
-            for part in parts
-        }
+        self._operator = ProcessOperator(
+            work.process, windowing=work.windowing, order=work.order, parts=parts
+        )
         self._in_order = work.order == "event_time"
         if stage is not None:
-            for part, operator in self._operators.items():
-                operator.keep_in_store(StoredPlace(stage, part * _GROUPS, _GROUPS))
+            self._operator.keep_in_store(StoredPlace(stage))
 
     def answer(self, request: Request) -> Any:
         """Do what is asked.
 
         Args:
             request: A method; the stage's watermark and clock, up to which nothing is due, unless
-                the method says so; its output watermark; and arguments.
+                the method says so; its output watermark; the types of its keys; and arguments.
         """
-        name, watermark, clock, output_watermark, *arguments = request
-        for operator in self._operators.values():
-            if clock > operator.clock and clock < operator.next_deadline:
-                operator.step(ClockAdvance(clock))
-            if watermark > operator.watermark:
-                operator.step(WatermarkAdvance(watermark))
-            operator.records.meet(output_watermark)
+        name, watermark, clock, output_watermark, kinds, *arguments = request
+        operator = self._operator
+        if kinds is not None:
+            operator.records.become(kinds)
+        if clock > operator.clock and clock < operator.next_deadline:
+            operator.step(ClockAdvance(clock))
+        if watermark > operator.watermark:
+            operator.step(WatermarkAdvance(watermark))
+        operator.records.meet(output_watermark)
         return getattr(self, name)(*arguments)
 
     def stand(self) -> tuple[Any, ...]:
         """Return how the parts stand; see :class:`PartsStatus`."""
-        operators = self._operators.values()
-        holds = [hold for operator in operators if (hold := operator.hold()) is not None]
+        operator = self._operator
         return tuple(
             PartsStatus(
-                min(operator.records.held_at for operator in operators),
-                min(operator.next_event for operator in operators),
-                min(operator.next_deadline for operator in operators),
-                sum(operator.open_windows for operator in operators),
-                sum(operator.state_rows for operator in operators),
-                min(holds, key=_time_of, default=None),
+                operator.records.held_at,
+                operator.next_event,
+                operator.next_deadline,
+                operator.open_windows,
+                operator.state_rows,
+                operator.hold(),
             )
         )
 
-    def take(self, nth: int, bundle: Bundle, rows: Int64Array, bounds: list[list[int]]) -> Any:
+    def take(self, nth: int, bundle: Bundle, rows: Int64Array | None) -> Any:
         """Process elements.
 
         Args:
             nth: Which input they came by.
-            bundle: The elements, part by part.
-            rows: The number of each in the bundle of all parts, int64; rising within a part.
-            bounds: Of each part with elements: its number, where it begins, where it ends.
+            bundle: The elements.
+            rows: The number of each in the bundle of all parts, int64, rising; ``None``: its own.
         """
-        if self._in_order:
-            steps = {part: InputBundle(nth, bundle.slice(*at)) for part, *at in bounds}
-        else:
-            # Once for all parts: what it costs to convert a column is fixed, if its values are few.
-            plain = next(iter(self._operators.values())).records.plain(bundle)
-            steps = {
-                part: InputBundle(nth, bundle.slice(*at), plain.part(*at)) for part, *at in bounds
-            }
-        return self._done(steps, {part: rows[start:stop] for part, start, stop in bounds})
+        return self._done(InputBundle(nth, bundle), rows, of_records=not self._in_order)
 
     def advance(self, to: int) -> Any:
         """Advance the watermark."""
-        return self._done(dict.fromkeys(self._operators, WatermarkAdvance(to)))
+        return self._done(WatermarkAdvance(to))
 
     def tick(self, to: int) -> Any:
         """Advance the clock."""
-        return self._done(dict.fromkeys(self._operators, ClockAdvance(to)))
+        return self._done(ClockAdvance(to))
 
     def end(self, after: int) -> Any:
         """End the input; the last record of all parts came at ``after``."""
-        return self._done(dict.fromkeys(self._operators, EndOfInput(after)))
+        return self._done(EndOfInput(after))
 
     def save(self) -> list[Any]:
         """Return the changes since the last time: methods of a batch, and their arguments."""
         changes: list[Any] = []
         batch = Batch()
-        for operator in self._operators.values():
-            operator.save(batch)
+        self._operator.save(batch)
         for change in batch.changes():
             match change:
                 case Put(keys, values):
@@ -181,7 +163,7 @@ class HostedParts:
         return changes
 
     def restore(self, rows: Sequence[tuple[bytes, bytes]]) -> Any:
-        """Load what was saved; return its times, and how the parts stand.
+        """Load what was saved; return its times, the types of its keys, and how the parts stand.
 
         The times: watermark, clock, output watermark, and that of the last record that waits.
 
@@ -190,55 +172,51 @@ class HostedParts:
         """
         contents = MemoryContents()
         contents.rows.update(rows)
+        operator = self._operator
         with MemoryStore(contents) as store:
-            for operator in self._operators.values():
-                operator.restore(store)
-        first = next(iter(self._operators.values()))
-        last = max(operator.last_waiting for operator in self._operators.values())
-        return first.watermark, first.clock, first.output_watermark, last, self.stand()
+            operator.restore(store)
+        times = operator.watermark, operator.clock, operator.output_watermark
+        return times, operator.last_waiting, operator.records.kinds, self.stand()
 
     def _done(
         self,
-        steps: Mapping[int, StepInput | InputBundle],
-        rows: Mapping[int, Int64Array] | None = None,
+        step: StepInput | InputBundle,
+        rows: Int64Array | None = None,
+        *,
+        of_records: bool = False,
     ) -> Any:
-        """Have parts do a step each.
-
-        Returns the first failure, or what they gave and how they stand.
+        """Do a step.
 
         Args:
-            steps: By the number of the part.
-            rows: Of each part, the number of its elements in the bundle of all parts.
+            step: The step.
+            rows: The number of each element in the bundle of all parts; ``None``: its own.
+            of_records: Whether what is emitted says by the number of which element.
+
+        Returns:
+            (its failure: the place, the part and the error; the outputs; what was dropped; what
+            had waited and was refused; how the parts stand). After a failure it is all there is.
         """
-        given: dict[str, list[Placed]] = {}
-        late: list[LateBatch] = []
-        refused: list[Refused] = []
-        failures: list[tuple[int, int, list[Any]]] = []
-        for part, step in steps.items():
-            operator = self._operators[part]
-            mine = None if rows is None else rows[part]
-            try:
-                output = operator.step(step)
-            except (LowwaterError, SystemExit) as error:
-                place = operator.records.place
-                if mine is not None:  # in event-time order, place is that of the last advance
-                    place = int(mine[0 if self._in_order else place])
-                failures.append((place, part, as_plain(error)))
-                continue
-            for tag, emitted in output.outputs.items():
-                places = _places(emitted)
-                placed = replace(emitted, places=places if mine is None else mine[places])
-                given.setdefault(tag, []).append((placed, np.full(len(emitted), part)))
-            if output.late is not None and output.late_of is not None:
-                waited = output.late_of.take(output.late.element)
-                every = replace(output.late, element=np.arange(len(waited)))
-                refused.append((every, waited, np.full(len(waited), part)))
-            elif output.late is not None and mine is not None:
-                late.append(replace(output.late, element=mine[output.late.element]))
-        if failures:
-            return min(failures, key=lambda each: each[:2]), None, None, None, None
-        outputs = {tag: in_order(placed) for tag, placed in given.items()}
-        return None, outputs, late_in_order(late), refused_in_order(refused), self.stand()
+        operator = self._operator
+        try:
+            output = operator.step(step)
+        except (LowwaterError, SystemExit) as error:
+            place = operator.records.place
+            if isinstance(step, InputBundle) and rows is not None:
+                # In event-time order, place is that of the last advance.
+                place = int(rows[place if of_records else 0])
+            return (place, operator.records.part, as_plain(error)), None, None, None, None
+        outputs = dict(output.outputs)
+        if of_records and rows is not None:
+            outputs = {
+                tag: replace(emitted, places=rows[_places(emitted)])
+                for tag, emitted in outputs.items()
+            }
+        late, refused = output.late, None
+        if late is not None and output.late_of is not None:
+            late, refused = None, (late, output.late_of, parts_of(output.late_of.keys))
+        elif late is not None and rows is not None:
+            late = replace(late, element=rows[late.element])
+        return None, outputs, late, refused, self.stand()
 
 
 @final
@@ -268,6 +246,7 @@ class PartedProcess:
         self._last = START_OF_TIME  # the time of the last record
         self._standing = dict.fromkeys(self._every, PartsStatus())
         self._stage: str | None = None
+        self._kinds = KeyKinds()
         workers.add(number, lambda worker: self._hosted(range(worker, PARTS, workers.count)))
 
     @property
@@ -357,62 +336,66 @@ class PartedProcess:
         if self._stage is None:
             raise InternalError("keep_in_store was not called")
         rows: dict[int, list[tuple[bytes, bytes]]] = {at: [] for at in self._every}
-        for group in range(KEY_GROUPS):
-            rows[self._owner(group // _GROUPS)] += store.scan(*group_range(self._stage, group))
-        header = START_OF_TIME, START_OF_TIME, START_OF_TIME
+        for part in range(PARTS):
+            for group in place_of_part(self._stage, part).groups:
+                rows[part % self._workers.count] += store.scan(*group_range(self._stage, group))
+        header = START_OF_TIME, START_OF_TIME, START_OF_TIME, None
         answers = self._workers.ask(
             self._number, {at: ("restore", *header, some) for at, some in rows.items()}
         )
-        self.watermark, self.clock, self.output_watermark, *_ = answers[0]
-        self._last = max(last for *_, last, _ in answers)
-        self._stand(self._every, [answer[-1] for answer in answers])
+        times, lasts, kinds, standing = zip(*answers, strict=True)
+        self.watermark, self.clock, self.output_watermark = times[0]
+        self._last = max(lasts)
+        self._kinds.resume(next((each for each in kinds if each is not None), None))
+        self._stand(self._every, standing)
 
     def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
         if not len(bundle):
             return NOTHING
         self._last = max(self._last, int(bundle.times.max()))
-        if not bundle.keys:
-            part = np.zeros(len(bundle), dtype=np.int64)
-        else:
-            part = key_groups(bundle.keys, KEY_GROUPS).astype(np.int64) // _GROUPS
-        owner = part % self._workers.count
-        order = np.lexsort((part, owner))  # stable: within a part, elements come as they were
-        part, owner = part[order], owner[order]
-        edges = np.flatnonzero(np.diff(part, prepend=-1))
+        self._kinds.see(bundle.keys)
+        count = self._workers.count
+        if count == 1:
+            return self._gave({0: self._request("take", nth, bundle, None)}, of_records=True)
+        owner = parts_of(bundle.keys) % count
         requests: dict[int, Request] = {}
-        for at in np.unique(owner).tolist():
-            first, last = np.searchsorted(owner, [at, at + 1]).tolist()
-            starts = edges[(edges >= first) & (edges < last)].tolist()
-            bounds = [
-                [int(part[start]), start - first, stop - first]
-                for start, stop in pairwise([*starts, last])
-            ]
-            rows = order[first:last]
-            requests[at] = self._request("take", nth, bundle.take(rows), rows, bounds)
-        return self._gave(requests)
+        for at in self._every:
+            rows = np.flatnonzero(owner == at)
+            if len(rows):
+                requests[at] = self._request("take", nth, bundle.take(rows), rows)
+        return self._gave(requests, of_records=True)
 
     def _all(self, name: str, *arguments: Any) -> ProcessOutput:
         return self._gave(dict.fromkeys(self._every, self._request(name, *arguments)))
 
-    def _gave(self, requests: Mapping[int, Request]) -> ProcessOutput:
-        """Have parts do a step; return their output in one order, or raise their first failure."""
+    def _gave(self, requests: Mapping[int, Request], *, of_records: bool = False) -> ProcessOutput:
+        """Have workers do a step; return their output in one order, or raise the first failure.
+
+        Args:
+            requests: By the number of the worker.
+            of_records: Whether what is emitted says by the number of which element.
+        """
         answers = self._workers.ask(self._number, requests)
         if failures := [failure for failure, *_ in answers if failure is not None]:
             _, _, plain = min(failures, key=itemgetter(0, 1))
             raise as_error(plain)
-        outputs: dict[str, list[Placed]] = {}
+        outputs: dict[str, list[Emitted]] = {}
         late: list[LateBatch] = []
         refused: list[Refused] = []
         self._stand(requests, [standing for *_, standing in answers])
         for _, given, dropped, waited, _ in answers:
-            for tag, placed in given.items():
-                outputs.setdefault(tag, []).append(placed)
+            for tag, emitted in given.items():
+                outputs.setdefault(tag, []).append(emitted)
             late += [] if dropped is None else [dropped]
             refused += [] if waited is None else [waited]
         self._meet()
-        together = {tag: in_order(outputs[tag])[0] for tag in self._outputs if tag in outputs}
-        if (waited := refused_in_order(refused)) is not None:
-            return ProcessOutput(together, *waited[:2])
+        together = {
+            tag: in_order(outputs[tag], of_records=of_records)
+            for tag in self._outputs
+            if tag in outputs
+        }
+        if refused:
+            return ProcessOutput(together, *refused_in_order(refused))
         return ProcessOutput(together, late_in_order(late))
 
     def _stand(self, workers: Iterable[int], standing: Iterable[Any]) -> None:
@@ -431,39 +414,75 @@ class PartedProcess:
         return self._workers.ask(self._number, dict.fromkeys(self._every, request))
 
     def _request(self, name: str, *arguments: Any) -> Request:
-        return name, self.watermark, self.clock, self.output_watermark, *arguments
-
-    def _owner(self, part: int) -> int:
-        return part % self._workers.count
+        kinds = self._kinds.kinds
+        return name, self.watermark, self.clock, self.output_watermark, kinds, *arguments
 
     def _hosted(self, parts: Sequence[int]) -> HostedParts:
         return HostedParts(self._work, parts, self._stage)
 
 
-def in_order(placed: Sequence[Placed]) -> Placed:
-    """Return what parts emitted to one output in one order: by place, then by part.
+@final
+class KeyKinds:
+    """The types of the keys of a stage: each worker sees some of the keys, and is told of these."""
+
+    def __init__(self) -> None:
+        self.kinds: Kinds | None = None
+        self._keys: KeyDictionary | None = None  # a few keys that have these types
+        self._seen: Any = None
+
+    def see(self, columns: Sequence[Column]) -> None:
+        """Take note of the types of the keys of a bundle, which has some."""
+        types = (
+            [
+                column.data.dtype if column.arrow is None else column.arrow.type
+                for column in columns
+            ],
+            [column.type for column in columns],
+        )
+        if types == self._seen:
+            return
+        if self._keys is None:
+            self._keys = KeyDictionary(len(columns))
+        self._keys.encode(tuple(_one_value(column) for column in columns))
+        self.kinds = kinds_of(self._keys)
+        self._seen = types if self._keys.is_typed else None
+
+    def resume(self, kinds: Kinds | None) -> None:
+        """Go on from stored keys; ``None`` if there are none."""
+        if kinds is not None:
+            self.kinds, self._keys = (
+                [(kind, dtype) for kind, dtype in kinds],
+                KeyDictionary(len(kinds)),
+            )
+            become(self._keys, self.kinds)
+
+
+def in_order(emitted: Sequence[Emitted], *, of_records: bool) -> Emitted:
+    """Return what workers emitted to one output in one order: by place, then by part.
 
     Args:
-        placed: Pieces, each in this order, of which no two have records of the same part.
+        emitted: What each did, in this order; no two of them have the same part.
+        of_records: Whether places are of records: what two parts emitted has not the same one.
     """
-    if len(placed) == 1:
-        return placed[0]
-    every = [emitted for emitted, _ in placed]
-    places = np.concatenate([_places(emitted) for emitted in every])
-    parts = np.concatenate([part for _, part in placed])
-    order = np.lexsort((parts, places))
-    values = [value for emitted in every for value in emitted.values]
-    keys = zip(*(emitted.keys for emitted in every), strict=True)
-    together = Emitted(
-        times=np.concatenate([emitted.times for emitted in every])[order],
-        keys=tuple(_columns_together(columns).take(order) for columns in keys),
+    if len(emitted) == 1:
+        return emitted[0]
+    places = np.concatenate([_places(each) for each in emitted])
+    if of_records:
+        order = np.argsort(places, kind="stable")
+    else:
+        parts = np.concatenate([each.parts for each in emitted if each.parts is not None])
+        order = np.lexsort((parts, places))
+    values = [value for each in emitted for value in each.values]
+    keys = zip(*(each.keys for each in emitted), strict=True)
+    return Emitted(
+        times=np.concatenate([each.times for each in emitted])[order],
+        keys=tuple(Column.concat_as_is(columns).take(order) for columns in keys),
         values=[values[at] for at in order.tolist()],
-        start=_arrays_together([emitted.start for emitted in every], order),
-        end=_arrays_together([emitted.end for emitted in every], order),
-        signs=_arrays_together([emitted.signs for emitted in every], order),
+        start=_arrays_together([each.start for each in emitted], order),
+        end=_arrays_together([each.end for each in emitted], order),
+        signs=_arrays_together([each.signs for each in emitted], order),
         places=places[order],
     )
-    return together, parts[order]
 
 
 def late_in_order(late: Sequence[LateBatch]) -> LateBatch | None:
@@ -484,22 +503,14 @@ def late_in_order(late: Sequence[LateBatch]) -> LateBatch | None:
     )
 
 
-def refused_in_order(refused: Sequence[Refused]) -> Refused | None:
+def refused_in_order(refused: Sequence[Refused]) -> tuple[LateBatch, Bundle]:
     """Return what parts refused of the records that waited, in order of time, then part."""
-    if len(refused) <= 1:
-        return refused[0] if refused else None
-    bundles = [bundle for _, bundle, _ in refused]
-    parts = np.concatenate([part for *_, part in refused])
-    times = np.concatenate([bundle.times for bundle in bundles])
-    order = np.lexsort((parts, times))
-    keys = zip(*(bundle.keys for bundle in bundles), strict=True)
-    names = dict.fromkeys(name for bundle in bundles for name in bundle.values)
-    values = {name: [_column(bundle, name) for bundle in bundles] for name in names}
-    together = Bundle(
-        times[order],
-        tuple(_columns_together(columns).take(order) for columns in keys),
-        {name: _columns_together(columns).take(order) for name, columns in values.items()},
-    )
+    bundle = Bundle.concat([bundle for _, bundle, _ in refused])
+    if len({tuple(each.values) for _, each, _ in refused}) > 1:  # as where one has all
+        bundle = replace(
+            bundle, values={name: bundle.values[name] for name in sorted(bundle.values)}
+        )
+    order = np.lexsort((np.concatenate([parts for *_, parts in refused]), bundle.times))
     every = [late for late, *_ in refused]
     start, end, reason = (
         np.concatenate([getattr(late, name) for late in every])[order]
@@ -507,8 +518,8 @@ def refused_in_order(refused: Sequence[Refused]) -> Refused | None:
     )
     details = [detail for late in every for detail in late.all_details()]
     said = [details[at] for at in order.tolist()]
-    late = LateBatch(np.arange(len(order)), start, end, reason, every[0].watermark, said)
-    return late, together, parts[order]
+    numbers = np.arange(len(order))
+    return LateBatch(numbers, start, end, reason, every[0].watermark, said), bundle.take(order)
 
 
 _time_of = attrgetter("at")
@@ -520,18 +531,11 @@ def _places(emitted: Emitted) -> Int64Array:
     return emitted.places
 
 
-def _column(bundle: Bundle, name: str) -> Column:
-    """Return a column of a bundle; without one, as in other inputs, all values are missing."""
-    if name in bundle.values:
-        return bundle.values[name]
-    return Column.of_objects([None] * len(bundle))
-
-
-def _columns_together(columns: Sequence[Column]) -> Column:
-    """Concatenate a key column of several parts, each of which has seen other types of keys."""
-    if len({(column.data.dtype, column.type) for column in columns}) == 1:
-        return Column.concat(columns)
-    return Column.of_objects([value for column in columns for value in column.to_list(exact=True)])
+def _one_value(column: Column) -> Column:
+    """Return a row of a column: one that is not null, if there is any."""
+    nulls = column.nulls()
+    at = 0 if nulls is None or nulls.all() else int(np.argmin(nulls))
+    return column.slice(at, at + 1)
 
 
 def _arrays_together(arrays: Sequence[Any], order: Int64Array) -> Any:

@@ -76,10 +76,10 @@ def _verify(store: StateStore, place: StoredPlace) -> None:
             ]
             timers = Timers([each.domain == "event" for each in definition.timers.values()])
             scopes = StateKeys(windowed=_windowed(record))
-            StoredProcess(definition, scopes, cells, timers, None, place).fill(store, record)
+            StoredProcess(definition, scopes, cells, timers, None, {0: place}).fill(store, record)
             held = {
                 stored.CELLS: sum(len(cell.held) for cell in cells),
-                stored.TIMERS: timers.count,
+                stored.TIMERS: sum(timers.counts.values()),
             }
         if "waiting" in record:
             waiting = StoredWaiting(WaitingRecords(), place, stored.WAITING)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never, final
+
+import numpy as np
 
 from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.key_parts import parts_of, place_of_part
 from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
 from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.record_execution import RecordProcess
-from lowwater.engine.process.waiting_records import WaitingRecords
+from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -23,6 +27,7 @@ from lowwater.engine.records.steps import (
 )
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError, InvalidArgument
+from lowwater.state.arrays import distinct
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME
@@ -61,6 +66,7 @@ class ProcessOperator:
         columns: The columns that records have; ``None`` for all that come.
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
+        parts: The parts of the keys that it has, rising, where they are divided; per record only.
 
     Raises:
         InvalidArgument: The object is no process, or not one for these windows.
@@ -78,20 +84,23 @@ class ProcessOperator:
         columns: tuple[str, ...] | None = None,
         watermark: int = START_OF_TIME,
         clock: int = START_OF_TIME,
+        parts: Sequence[int] | None = None,
     ) -> None:
-        self._waiting = None if order == "arrival" else WaitingRecords()
+        self._parted = parts is not None
+        self._parts = (0,) if parts is None else tuple(parts)
+        self._waiting = (
+            None if order == "arrival" else {part: WaitingRecords() for part in self._parts}
+        )
         if self._waiting is not None and windowing is not None:
             windowing = windowing.with_(allowed_lateness=0)
         self.definition = Definition.of(process, windowing)
-        made = ColumnProcess if self.definition.vectorised else RecordProcess
-        self._engine: ColumnProcess | RecordProcess = made(
-            self.definition,
-            windowing,
-            columns,
-            int(watermark),
-            int(clock),
-            in_order=self._waiting is not None,
-        )
+        given = self.definition, windowing, columns, int(watermark), int(clock)
+        in_order = self._waiting is not None
+        self._engine: ColumnProcess | RecordProcess
+        if self.definition.vectorised:
+            self._engine = ColumnProcess(*given, in_order=in_order)
+        else:
+            self._engine = RecordProcess(*given, in_order=in_order, parted=self._parted)
         self._stored: StoredColumns | StoredProcess | None = None
 
     @property
@@ -128,13 +137,13 @@ class ProcessOperator:
 
         Of a per-record process only.
         """
-        waiting = END_OF_TIME if self._waiting is None else self._waiting.first_passed
-        return min(waiting, self.records.next_event)
+        waits = [waiting.first_passed for waiting in self._every_waiting]
+        return min(*waits, self.records.next_event) if waits else self.records.next_event
 
     @property
     def last_waiting(self) -> int:
         """The time of the last record that waits, or the start of time. O(n)."""
-        return START_OF_TIME if self._waiting is None else self._waiting.last
+        return max((waiting.last for waiting in self._every_waiting), default=START_OF_TIME)
 
     @property
     def open_windows(self) -> int:
@@ -147,7 +156,7 @@ class ProcessOperator:
 
         Nothing is kept of a key that has neither a cell nor a timer (S-K2).
         """
-        return len(self._engine) + (0 if self._waiting is None else len(self._waiting))
+        return len(self._engine) + sum(map(len, self._every_waiting))
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
@@ -180,6 +189,9 @@ class ProcessOperator:
                 if to <= engine.watermark:
                     return NOTHING
                 passed = self._passed(int(to))
+                if isinstance(engine, ColumnProcess):
+                    waited = None if passed is None else passed.bundle
+                    return _of(engine.advance_watermark(int(to), waited), passed)
                 return _of(engine.advance_watermark(int(to), passed), passed)
             case WatermarkAdvance():
                 raise InvalidArgument(
@@ -191,7 +203,7 @@ class ProcessOperator:
             case EndOfInput(after=after):
                 passed = self._passed(END_OF_TIME)
                 if isinstance(engine, ColumnProcess):
-                    return _of(engine.end(passed), passed)
+                    return _of(engine.end(None if passed is None else passed.bundle), passed)
                 return _of(engine.end(passed, after), passed)
             case _:
                 assert_never(step)
@@ -202,7 +214,14 @@ class ProcessOperator:
         Args:
             place: Where: the name of its stage, and the key groups.
         """
-        self._stored = self._engine.stored(place, self._waiting)
+        engine = self._engine
+        if isinstance(engine, ColumnProcess):
+            self._stored = engine.stored(place, next(iter(self._every_waiting), None))
+        elif self._parted:
+            places = {part: place_of_part(place.stage, part) for part in self._parts}
+            self._stored = engine.stored(places, self._waiting)
+        else:
+            self._stored = engine.stored({0: place}, self._waiting)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed).
@@ -240,13 +259,23 @@ class ProcessOperator:
         late, timely = without_late(bundle, engine.watermark, engine.watermark)
         if timely is not None:
             bundle = bundle.take(timely)
-        if len(bundle):
-            waiting.put(bundle, nth)
+        if len(bundle) and not self._parted:
+            waiting[0].put(bundle, nth)
+        elif len(bundle):
+            parts = parts_of(bundle.keys)
+            for part in distinct(parts).tolist():
+                waiting[part].put(bundle.take(np.flatnonzero(parts == part)), nth)
         return NOTHING if late is None else ProcessOutput({}, late)
 
-    def _passed(self, watermark: int) -> Bundle | None:
+    @property
+    def _every_waiting(self) -> Collection[WaitingRecords]:
+        return () if self._waiting is None else self._waiting.values()
+
+    def _passed(self, watermark: int) -> PassedRecords | None:
         """Return the records that waited for a watermark, in order."""
-        return None if self._waiting is None else self._waiting.take_before(watermark)
+        every = [waiting.take_before(watermark) for waiting in self._every_waiting]
+        passed = [each for each in every if each is not None]
+        return PassedRecords.of_parts(passed) if passed else None
 
     def _kept(self) -> StoredColumns | StoredProcess:
         if self._stored is None:
@@ -254,6 +283,9 @@ class ProcessOperator:
         return self._stored
 
 
-def _of(output: ProcessOutput, passed: Bundle | None) -> ProcessOutput:
-    """Return an output that says which records its late elements are among."""
-    return output if output.late is None else replace(output, late_of=passed)
+def _of(output: ProcessOutput, passed: PassedRecords | None) -> ProcessOutput:
+    """Return an output that says which records its late elements are, of those that waited."""
+    if output.late is None or passed is None:
+        return output
+    late = replace(output.late, element=np.arange(len(output.late)))
+    return replace(output, late=late, late_of=passed.take(output.late.element))

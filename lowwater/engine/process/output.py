@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lowwater.engine.process.key_parts import SHIFT
 from lowwater.engine.records.batch import HIDDEN, Records, columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import (
@@ -45,6 +46,7 @@ class Emitted:
         is_plain: Whether records with a column ``value`` alone are plain values.
         places: What had each emitted, int64, rising; of a per-record process only. See
             :class:`~lowwater.engine.process.cell.ScopeCursor`.
+        parts: The part of the key of each, int64; ``None`` where keys are not in parts.
     """
 
     times: Int64Array
@@ -55,6 +57,7 @@ class Emitted:
     signs: NDArray[np.int8] | None = None
     is_plain: bool = False
     places: Int64Array | None = None
+    parts: Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -121,19 +124,23 @@ class OutputBuffer:
         self.values: list[Any] = []
         self.signs: list[int] = []
 
-    def drain(self, describe: Callable[[Int64Array], _Scoped]) -> Emitted | None:
+    def drain(self, describe: Callable[[Int64Array], _Scoped], *, parted: bool) -> Emitted | None:
         """Return what was emitted since the last call, if anything.
 
         Args:
             describe: Returns key columns, starts and ends for the scopes emitted from.
+            parted: Whether keys are in parts.
         """
         if not self.times:
             return None
-        keys, start, end = describe(np.array(self.scopes, dtype=np.int64))
+        scopes = np.array(self.scopes, dtype=np.int64)
+        keys, start, end = describe(scopes)
         times = np.array(self.times, dtype=np.int64)
         signs = np.array(self.signs, dtype=np.int8) if self.signed else None
         places = np.array(self.places, dtype=np.int64)
-        emitted = Emitted(times, keys, self.values, start, end, signs, places=places)
+        parts = scopes >> SHIFT if parted else None
+        values = self.values
+        emitted = Emitted(times, keys, values, start, end, signs, places=places, parts=parts)
         self.scopes, self.places, self.times, self.values, self.signs = [], [], [], [], []
         return emitted
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from lowwater.engine.process.cell import RecordCell, refused
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.key_parts import BELOW, SHIFT
+from lowwater.engine.process.part_keys import PartKeys
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
@@ -32,7 +37,8 @@ One in event-time order has waiting records.
 _WHAT = "the stored state of a process"
 _WIDTH = 8
 _BIAS = 1 << 63
-_EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone until")
+_TIMES = ("watermark", "clock", "output watermark")
+_EVERY = (*_TIMES, "births", "lateness", "gone until")
 
 
 def stored_parts(store: StateStore, place: StoredPlace) -> list[StoredPlace]:
@@ -71,7 +77,7 @@ class StoredFacts:
     ) -> None:
         self._definition = definition
         self._placement = placement
-        self._place = place
+        self.place = place
         self._waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
         self.keys = StoredKeys(place, KEYS)
 
@@ -88,12 +94,12 @@ class StoredFacts:
             "declared": self._declared(),
             "windows": None if placement is None else repr(placement.windowing.windows),
             "keys": self.keys.record(),
-            "groups": self._place.count,
+            "groups": self.place.count,
             **beside,
         }
         if self._waiting is not None:
             record["waiting"] = self._waiting.write(batch, facts["watermark"])
-        batch.put([self._place.prefix(FACTS)], [encode(record)])
+        batch.put([self.place.prefix(FACTS)], [encode(record)])
 
     def load(
         self, store: StateStore, fill: Callable[[StateStore, dict[str, Any]], None]
@@ -103,7 +109,7 @@ class StoredFacts:
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        (data,) = store.get([self._place.prefix(FACTS)])
+        (data,) = store.get([self.place.prefix(FACTS)])
         if data is None:
             return None
         with decoding(_WHAT):
@@ -121,10 +127,14 @@ class StoredFacts:
 
     def load_keys(self, store: StateStore, record: dict[str, Any]) -> Int64Array:
         """Fill the key dictionary, and return the ids."""
-        if record["groups"] != self._place.count:
-            groups = f"{record['groups']} key groups, not {self._place.count}"
-            raise damaged(_WHAT, f"it is in {groups}")
+        self.check_groups(record)
         return self.keys.load(store, record["keys"])
+
+    def check_groups(self, record: dict[str, Any]) -> None:
+        """Raise ``StateError`` unless what is stored is in as many key groups as the place."""
+        if record["groups"] != self.place.count:
+            groups = f"{record['groups']} key groups, not {self.place.count}"
+            raise damaged(_WHAT, f"it is in {groups}")
 
     def _declared(self) -> list[list[Any]]:
         cells, timers = self._definition.cells, self._definition.timers
@@ -164,12 +174,14 @@ class StoredFacts:
 class StoredProcess:
     """Writes what changed, and reads it all.
 
+    Each part of the keys is stored for itself: what is stored of it depends on no other.
+
     Args:
         definition: What the process declares.
         state_keys, cells, timers: Its state, with nothing in it yet.
         placement: Its windows; ``None`` for none.
-        place: Where it is stored.
-        waiting: The records that wait; ``None`` in order of arrival.
+        places: Where each part is stored, by its number.
+        waiting: The records of each part that wait; ``None`` in order of arrival.
     """
 
     def __init__(
@@ -179,20 +191,30 @@ class StoredProcess:
         cells: Sequence[RecordCell],
         timers: Timers,
         placement: Placement | None,
-        place: StoredPlace,
-        waiting: WaitingRecords | None = None,
+        places: Mapping[int, StoredPlace],
+        waiting: Mapping[int, WaitingRecords] | None = None,
     ) -> None:
         self._definition = definition
         self._state_keys = state_keys
         self._cells = cells
         self._timers = timers
         self._names = list(definition.timers)
-        self._place = place
-        self._facts = StoredFacts(definition, placement, place, waiting)
-        self._keys = self._facts.keys
-        # The key groups of what is stored: when one is deleted, its key may be forgotten already.
-        self._group: dict[int, int] = {}
-        state_keys.on_forgetting = self._keys.forget
+        self._parts = {
+            part: _Part(
+                part,
+                state_keys,
+                StoredFacts(
+                    definition, placement, place, None if waiting is None else waiting[part]
+                ),
+                [0] * len(cells),
+            )
+            for part, place in places.items()
+        }
+        self._place = next(iter(places.values()))
+        # Of each stored scope: its key group, and a bit for each cell that it holds.
+        self._stored: dict[int, int] = {}
+        # The number that each key is stored under, while it has a scope.
+        self._numbers: dict[int, int] = {}
 
     def write(self, batch: Batch, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts.
@@ -201,19 +223,21 @@ class StoredProcess:
             StateError: A cell holds what cannot be stored.
         """
         before = self._write_scopes(batch)
-        self._write_cells(batch, before)
+        self._write_cells(batch)
         self._write_timers(batch, before)
-        self._facts.write(
-            batch,
-            {
-                **facts,
-                "turn": self._timers.turn,
-                "births": self._state_keys.births,
-                "top": self._state_keys.top,
-            },
-            counts=[len(self._state_keys), *(len(cell.held) for cell in self._cells)],
-            timers=self._timers.count,
-        )
+        state_keys, timers = self._state_keys, self._timers
+        for number, part in self._parts.items():
+            part.facts.write(
+                batch,
+                {
+                    **facts,
+                    "turn": timers.turns[number] & BELOW,
+                    "births": state_keys.births[number] & BELOW,
+                    "top": state_keys.top[number] & BELOW,
+                },
+                counts=[state_keys.live.get(number, 0), *part.counts],
+                timers=timers.counts.get(number, 0),
+            )
 
     def load(self, store: StateStore) -> dict[str, int] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
@@ -221,53 +245,118 @@ class StoredProcess:
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        return self._facts.load(store, self.fill)
+        every = [
+            part.facts.load(store, partial(self.fill, part=number))
+            for number, part in self._parts.items()
+        ]
+        found = [facts for facts in every if facts is not None]
+        if not found:
+            return None
+        for name in _TIMES:
+            if len(found) < len(every) or len({facts[name] for facts in found}) > 1:
+                raise damaged(_WHAT, f"its parts differ in their {name}")
+        return found[0]
 
-    def fill(self, store: StateStore, record: dict[str, Any]) -> None:
-        """Fill the state from a store, and see that all of it is there.
+    def fill(self, store: StateStore, record: dict[str, Any], part: int = 0) -> None:
+        """Fill the state of a part from a store, and see that all of it is there.
 
         Args:
             store: The store.
             record: The facts, checked.
+            part: Its number.
 
         Raises:
             StateError: What is stored is damaged.
         """
-        facts = record["facts"]
-        self._timers.turn, self._state_keys.births = facts["turn"], facts["births"]
-        self._load_scopes(store, record)
-        self._load_cells(store)
-        self._load_timers(store, facts["turn"])
-        found = [len(self._state_keys), *(len(cell.held) for cell in self._cells)]
+        facts, state_keys, timers = record["facts"], self._state_keys, self._timers
+        of_part = self._parts[part]
+        timers.turns[part] = facts["turn"] | of_part.base
+        state_keys.births[part] = facts["births"] | of_part.base
+        state_keys.top[part] = facts["top"] | of_part.base
+        scopes = self._load_scopes(store, record, of_part)
+        self._load_cells(store, of_part, scopes)
+        self._load_timers(store, facts["turn"], of_part, scopes)
         known = {name for kind, name, *_ in record["declared"] if kind == "cell"}
-        was = [n for n, cell in zip(found[1:], self._cells, strict=True) if cell.name in known]
-        if [found[0], *was] != record["counts"] or self._timers.count != record["timers"]:
+        cells = zip(of_part.counts, self._cells, strict=True)
+        found = [len(scopes), *(count for count, cell in cells if cell.name in known)]
+        if found != record["counts"] or timers.counts.get(part, 0) != record["timers"]:
             raise damaged(_WHAT, "parts of it are missing")
 
-    def _write_scopes(self, batch: Batch) -> dict[int, int]:
-        """Write what keys changed; return the key groups of those that left theirs."""
-        state_keys, group_of = self._state_keys, self._group
-        changed = sorted(state_keys.changed)
-        live = [scope for scope in changed if scope in state_keys.born]
-        self._keys.use(state_keys.keys)
-        self._keys.drop(_ids([key for key in state_keys.left if not state_keys.has_key(key)]))
-        ids = _ids(map(state_keys.key_id, live))
-        self._keys.want(ids)
-        self._keys.write(batch)
-        groups = dict(zip(live, self._keys.groups(ids).tolist() if live else (), strict=True))
-        left = [s for s in changed if s in group_of and groups.get(s) != group_of[s]]
-        batch.delete([self._row(SCOPES, group_of[scope], scope) for scope in left])
+    def _write_scopes(self, batch: Batch) -> dict[int, _Place]:
+        """Write what keys changed; return where those were stored that are there no longer."""
+        state_keys, stored, bits = self._state_keys, self._stored, len(self._cells)
+        changed, state_keys.changed = sorted(state_keys.changed), set()
+        was = {
+            scope: (stored[scope] >> bits, self._number(scope))
+            for scope in changed
+            if scope in stored
+        }
+        born = state_keys.born
+        live = sorted((scope for scope in changed if scope in born), key=born.__getitem__)
+        self._number_keys(live)
+        for part in self._parts.values():
+            part.keys.use()
+            part.facts.keys.write(batch)
+        groups = self._groups(live)
+        before: dict[int, _Place] = {}
+        for scope, (group, number) in was.items():
+            if groups.get(scope) != group or self._number(scope) != number:
+                before[scope] = _Place(group, number)
+                held, counts = stored.pop(scope), self._parts[scope >> SHIFT].counts
+                gone = [nth for nth in range(bits) if held >> nth & 1]
+                for nth in gone:
+                    counts[nth] -= 1
+                names = [self._cells[nth].name for nth in gone]
+                batch.delete([self._row(CELLS, group, number, name) for name in names])
+        batch.delete([self._row(SCOPES, *place) for place in before.values()])
         batch.put(
-            [self._row(SCOPES, group, scope) for scope, group in groups.items()],
-            [encode([*state_keys.place(scope), state_keys.born[scope]]) for scope in live],
+            [self._row(SCOPES, groups[scope], self._number(scope)) for scope in live],
+            [encode(self._facts_of(scope)) for scope in live],
         )
-        before = {scope: group_of.pop(scope) for scope in left}
-        group_of.update(groups)
-        state_keys.changed, state_keys.left = set(), set()
+        for scope in live:
+            if scope not in stored:
+                stored[scope] = groups[scope] << bits
         return before
 
-    def _write_cells(self, batch: Batch, before: dict[int, int]) -> None:
-        for cell in self._cells:
+    def _number_keys(self, live: Sequence[int]) -> None:
+        """Take back the numbers of keys that had no scope for a while; give some to those without.
+
+        Args:
+            live: The scopes that have come, in their order.
+        """
+        numbers, state_keys = self._numbers, self._state_keys
+        gone, state_keys.left = state_keys.left, set()
+        freed = [(key >> SHIFT, numbers.pop(key)) for key in gone if key in numbers]
+        for part, some in groupby(sorted(freed), itemgetter(0)):
+            self._parts[part].keys.take_back([number for _, number in some])
+        new = dict.fromkeys(key for key in map(state_keys.key_id, live) if key not in numbers)
+        for part, some_keys in groupby(new, lambda key: key >> SHIFT):
+            keys = list(some_keys)
+            numbers.update(zip(keys, self._parts[part].keys.give(keys), strict=True))
+
+    def _groups(self, live: Sequence[int]) -> dict[int, int]:
+        """Return the key group of each scope."""
+        found: dict[int, int] = {}
+        for part, some in groupby(live, lambda scope: scope >> SHIFT):
+            scopes = list(some)
+            numbers = [self._numbers[self._state_keys.key_id(scope)] for scope in scopes]
+            found.update(zip(scopes, self._parts[part].keys.groups(numbers), strict=True))
+        return found
+
+    def _number(self, scope: int) -> int:
+        """Return the number that a scope is stored under; -1 for none."""
+        if self._state_keys.windowed:
+            return scope & BELOW
+        return self._numbers.get(scope, -1)
+
+    def _facts_of(self, scope: int) -> list[int]:
+        """Return what is stored of a live scope: key, window, birth."""
+        key, start, end = self._state_keys.place(scope)
+        return [self._numbers[key], start, end, self._state_keys.born[scope] & BELOW]
+
+    def _write_cells(self, batch: Batch) -> None:
+        stored, bits = self._stored, len(self._cells)
+        for nth, cell in enumerate(self._cells):
             keys: list[bytes] = []
             values: list[bytes] = []
             gone: list[bytes] = []
@@ -277,18 +366,24 @@ class StoredProcess:
                 except StateError as error:
                     key = self._state_keys.key(scope)
                     raise refused(error, cell.name, key, self._definition.name) from error
-                if scope in before:
-                    gone.append(self._row(CELLS, before[scope], scope, cell.name))
+                known = stored.get(scope)
+                if known is None:
+                    continue
+                row = self._row(CELLS, known >> bits, self._number(scope), cell.name)
+                held = known >> nth & 1
                 if value is not None:
-                    keys.append(self._row(CELLS, self._group[scope], scope, cell.name))
+                    keys.append(row)
                     values.append(value)
-                elif scope in self._group:
-                    gone.append(self._row(CELLS, self._group[scope], scope, cell.name))
+                elif held:
+                    gone.append(row)
+                if held != (value is not None):
+                    stored[scope] = known ^ (1 << nth)
+                    self._parts[scope >> SHIFT].counts[nth] += 1 - 2 * held
             batch.delete(gone)
             batch.put(keys, values)
             cell.changed.clear()
 
-    def _write_timers(self, batch: Batch, before: dict[int, int]) -> None:
+    def _write_timers(self, batch: Batch, before: Mapping[int, _Place]) -> None:
         rows: dict[bytes, bytes] = {}
         gone: list[bytes] = []
         for scope, slot in self._timers.changed:
@@ -303,87 +398,135 @@ class StoredProcess:
                     hint=error.hint,
                 ) from error
             if scope in before:
-                gone.append(self._row(TIMERS, before[scope], scope, name) + tag)
+                gone.append(self._row(TIMERS, *before[scope], name) + tag)
+            if scope not in self._stored:
+                continue
+            group = self._stored[scope] >> len(self._cells)
+            row = self._row(TIMERS, group, self._number(scope), name) + tag
             if setting is not None:
-                row = self._row(TIMERS, self._group[scope], scope, name) + tag
-                rows[row] = encode([setting.time, setting.turn, setting.output_time])
-            elif scope in self._group:
-                gone.append(self._row(TIMERS, self._group[scope], scope, name) + tag)
+                rows[row] = encode([setting.time, setting.turn & BELOW, setting.output_time])
+            else:
+                gone.append(row)
         batch.delete(sorted(gone))
         batch.put(sorted(rows), [rows[row] for row in sorted(rows)])
         self._timers.changed = set()
 
-    def _row(self, table: int, group: int, scope: int, name: str | None = None) -> bytes:
+    def _row(self, table: int, group: int, number: int, name: str | None = None) -> bytes:
         """Return the key that something of a scope is stored under.
 
         Cells and timers are stored by name, so that others may be declared before and after them.
         """
-        return self._prefix(table, group, name) + (scope + _BIAS).to_bytes(_WIDTH)
+        return self._prefix(table, group, name) + (number + _BIAS).to_bytes(_WIDTH)
 
     def _prefix(self, table: int, group: int, name: str | None = None) -> bytes:
         named = b"" if name is None else name.encode() + b"\0"
         return self._place.prefix(table, group) + named
 
-    def _load_scopes(self, store: StateStore, record: dict[str, Any]) -> None:
-        state_keys, facts = self._state_keys, record["facts"]
-        ids = self._facts.load_keys(store, record)
-        state_keys.keys = self._keys.keys
+    def _load_scopes(
+        self, store: StateStore, record: dict[str, Any], part: _Part
+    ) -> dict[int, int]:
+        """Load the scopes of a part; return them by the numbers they are stored under."""
+        state_keys, facts, base = self._state_keys, record["facts"], part.base
+        part.facts.check_groups(record)
+        numbers, ids = part.keys.load(store, record["keys"])
+        keys: dict[int, int] = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
+        if len(set(keys.values())) != len(keys):
+            raise damaged(_WHAT, "a key is stored twice")
+        if any(key >> SHIFT != base >> SHIFT for key in keys.values()):
+            raise damaged(_WHAT, "a key is in a part that is not its own")
         values: dict[int, Any] = {}
         groups_of: dict[int, int] = {}
-        if state_keys.keys is not None:
-            numbers = ids.tolist()
-            values = dict(zip(numbers, key_values(state_keys.keys.decode(ids)), strict=True))
-            groups_of = dict(zip(numbers, self._keys.groups(ids).tolist(), strict=True))
+        if keys:
+            plain = key_values(part.keys.decode(numbers))
+            values = dict(zip(keys, plain, strict=True))
+            groups_of = dict(zip(keys, part.keys.groups(list(keys)), strict=True))
+        self._numbers.update((key, number) for number, key in keys.items())
+        scopes: dict[int, int] = {}
         seen: set[int] = set()
-        for group in self._place.groups:
+        for group in part.facts.place.groups:
             for tail, data in _rows(store, self._prefix(SCOPES, group)):
-                scope, place = _scope(tail), decode(data)
+                number, place = _scope(tail), decode(data)
                 if not (isinstance(place, list) and [type(each) for each in place] == [int] * 4):
                     raise damaged(_WHAT, f"a key has the place {place!r}")
                 key, start, end, born = place
-                if key not in values or not 0 <= born < facts["births"] or born in seen:
+                if key not in keys or not 0 <= born < facts["births"] or born in seen:
                     raise damaged(_WHAT, f"there is a place of no key: {place!r}")
+                scope = base | number if state_keys.windowed else keys[key]
                 sound = (
                     groups_of[key] == group
-                    and scope not in state_keys.born
+                    and number not in scopes
                     and (
-                        0 <= scope < facts["top"]
+                        0 <= number < facts["top"]
                         and START_OF_TIME <= start < end <= END_OF_TIME
-                        and state_keys.find(key, start, end) is None
+                        and state_keys.find(keys[key], start, end) is None
                         if state_keys.windowed
-                        else (key, start, end) == (scope, 0, 0)
+                        else (key, start, end) == (number, 0, 0)
                     )
                 )
                 if not sound:
                     raise damaged(_WHAT, f"there is no such window: {place!r}")
                 seen.add(born)
-                state_keys.restore(scope, (key, start, end), born, values[key])
-                self._group[scope] = group
-        if any(not state_keys.has_key(key) for key in values):
+                state_keys.restore(scope, (keys[key], start, end), base | born, values[key])
+                self._stored[scope] = group << len(self._cells)
+                scopes[number] = scope
+        if any(not state_keys.has_key(key) for key in keys.values()):
             raise damaged(_WHAT, "there is a key without state")
-        state_keys.top = max(state_keys.top, facts["top"])
+        return scopes
 
-    def _load_cells(self, store: StateStore) -> None:
-        for cell in self._cells:
-            for group in self._place.groups:
+    def _load_cells(self, store: StateStore, part: _Part, scopes: Mapping[int, int]) -> None:
+        stored, bits = self._stored, len(self._cells)
+        for nth, cell in enumerate(self._cells):
+            for group in part.facts.place.groups:
                 for tail, data in _rows(store, self._prefix(CELLS, group, cell.name)):
-                    scope = _scope(tail)
-                    if self._group.get(scope) != group:
+                    scope = scopes.get(_scope(tail))
+                    if scope is None or stored[scope] >> bits != group:
                         raise damaged(_WHAT, f"the cell {cell.name!r} has a value of no key")
                     cell.load(scope, decode(data))
+                    stored[scope] |= 1 << nth
+                    part.counts[nth] += 1
 
-    def _load_timers(self, store: StateStore, turns: int) -> None:
+    def _load_timers(
+        self, store: StateStore, turns: int, part: _Part, scopes: Mapping[int, int]
+    ) -> None:
         seen: set[int] = set()
         for at, name in enumerate(self._names):
-            for group in self._place.groups:
+            for group in part.facts.place.groups:
                 for tail, data in _rows(store, self._prefix(TIMERS, group, name)):
-                    scope, tag = _scope(tail[:_WIDTH]), decode(tail[_WIDTH:])
-                    setting = _setting(decode(data), turns)
-                    if self._group.get(scope) != group or setting.turn in seen:
+                    scope, tag = scopes.get(_scope(tail[:_WIDTH])), decode(tail[_WIDTH:])
+                    time, turn, output_time = _setting(decode(data), turns)
+                    there = scope is not None and self._stored[scope] >> len(self._cells) == group
+                    if scope is None or not there or turn in seen:
                         raise damaged(_WHAT, f"the timer {name!r} is set for no key")
-                    seen.add(setting.turn)
+                    seen.add(turn)
                     slot: Slot = (at, tag)
-                    self._timers.put(scope, slot, setting)
+                    self._timers.put(scope, slot, Setting(time, part.base | turn, output_time))
+
+
+class _Place(NamedTuple):
+    """Where a scope is stored."""
+
+    group: int
+    number: int
+
+
+@final
+class _Part:
+    """What is stored of one part beside its scopes.
+
+    Args:
+        number: Its number.
+        state_keys: Has its keys.
+        facts: Its facts.
+        counts: How many scopes hold something in each cell.
+    """
+
+    def __init__(
+        self, number: int, state_keys: StateKeys, facts: StoredFacts, counts: list[int]
+    ) -> None:
+        self.base = number << SHIFT
+        self.facts = facts
+        self.keys = PartKeys(state_keys, facts.keys)
+        self.counts = counts
 
 
 def check_facts(record: Any) -> None:
@@ -399,10 +542,6 @@ def check_facts(record: Any) -> None:
             raise damaged(_WHAT, f"{name} is {fact!r}")
 
 
-def _ids(keys: Iterable[int]) -> Int64Array:
-    return np.fromiter(keys, dtype=np.int64)
-
-
 def _rows(store: StateStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     for key, value in store.scan(*prefix_range(prefix)):
         yield key[len(prefix) :], value
@@ -414,7 +553,8 @@ def _scope(tail: bytes) -> int:
     return int(decode_int64(np.frombuffer(tail, dtype=np.uint8))[0])
 
 
-def _setting(parts: Any, turns: int) -> Setting:
+def _setting(parts: Any, turns: int) -> tuple[int, int, int | None]:
+    """Return the time, the turn and the output time of a stored timer."""
     if not (
         isinstance(parts, list)
         and len(parts) == 3
@@ -424,4 +564,5 @@ def _setting(parts: Any, turns: int) -> Setting:
         and 0 <= parts[1] < turns
     ):
         raise damaged(_WHAT, f"a timer is set to {parts!r}")
-    return Setting(*parts)
+    time, turn, output_time = parts
+    return time, turn, output_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -10,14 +11,16 @@ from lowwater.engine.process.cell import ScopeCursor
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.context import HookBounds, TimerState, context_type
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
+from lowwater.engine.process.key_parts import SHIFT
 from lowwater.engine.process.output import NOTHING, OutputBuffer, ProcessOutput
 from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Chains, Due, Timers
-from lowwater.engine.process.waiting_records import WaitingRecords
+from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
 from lowwater.engine.records.steps import Bundle, PlainRecords
+from lowwater.engine.records.stored_keys import Kinds, kinds_of
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
@@ -47,6 +50,7 @@ class RecordProcess:
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
         in_order: Whether records come by event time, when the watermark passes them (S-K13).
+        parted: Whether keys are in parts; then what is emitted says which is whose.
     """
 
     def __init__(
@@ -58,8 +62,10 @@ class RecordProcess:
         clock: int,
         *,
         in_order: bool,
+        parted: bool = False,
     ) -> None:
         self._definition = definition
+        self._parted = parted
         self._in_order = in_order
         self._columns = columns
         self.watermark = self.output_watermark = watermark
@@ -68,12 +74,13 @@ class RecordProcess:
         self._cursor = ScopeCursor()
         self._by_time = False
         self._bounds = HookBounds(definition.name)
-        self._state_keys = StateKeys(windowed=windowing is not None)
+        self._state_keys = StateKeys(windowed=windowing is not None, parted=parted)
         self._cells = [
             CELLS[cell.kind](name, cell, self._cursor) for name, cell in definition.cells.items()
         ]
         self._held = [cell.held for cell in self._cells]
         self._timers = Timers([each.domain == "event" for each in definition.timers.values()])
+        self._has_clock = any(each.domain != "event" for each in definition.timers.values())
         self._timer_names = list(definition.timers)
         self._buffers = {
             tag: OutputBuffer(signed=definition.retracts) for tag in definition.outputs
@@ -119,6 +126,21 @@ class RecordProcess:
         """What has the last hook run; see :class:`ScopeCursor`."""
         return self._cursor.place
 
+    @property
+    def part(self) -> int:
+        """The part of the key whose hook has run last."""
+        return self._cursor.scope >> SHIFT
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """The types of the keys; ``None`` before any key."""
+        keys = self._state_keys.keys
+        return None if keys is None else kinds_of(keys)
+
+    def become(self, kinds: Kinds) -> None:
+        """Take keys as being of these types: those of the stage, of which these are some."""
+        self._state_keys.become(kinds)
+
     def meet(self, output_watermark: int) -> None:
         """Set the output watermark; among operators for other keys it is the lowest of all."""
         self.output_watermark = output_watermark
@@ -158,7 +180,7 @@ class RecordProcess:
         self._refusals.finish()
         return self._done(late)
 
-    def advance_watermark(self, to: int, passed: Bundle | None = None) -> ProcessOutput:
+    def advance_watermark(self, to: int, passed: PassedRecords | None = None) -> ProcessOutput:
         """Fire the timers that are due and expire windows, in time order.
 
         Args:
@@ -182,7 +204,7 @@ class RecordProcess:
         self.clock = to
         return self._done(None)
 
-    def end(self, passed: Bundle | None = None, after: int = START_OF_TIME) -> ProcessOutput:
+    def end(self, passed: PassedRecords | None = None, after: int = START_OF_TIME) -> ProcessOutput:
         """Fire the timers due at the end of time, then end every key, and release all state.
 
         Args:
@@ -191,6 +213,8 @@ class RecordProcess:
         """
         self._begin_advance()
         late = self._pass(passed)
+        if passed is not None:  # the last of them may be in no window
+            after = max(after, int(passed.bundle.times[-1]))
         if self._in_order and after > self.watermark:
             self._move_to(after)
         self.watermark = END_OF_TIME
@@ -213,14 +237,14 @@ class RecordProcess:
         self._by_time = True
         self._cursor.place = START_OF_TIME
 
-    def _pass(self, passed: Bundle | None) -> DroppedElements | None:
+    def _pass(self, passed: PassedRecords | None) -> DroppedElements | None:
         """Process records that waited, each with the watermark at its time (S-K13)."""
         if passed is None:
             return None
         late = DroppedElements(self.watermark)
         for start in range(0, len(passed), _ROWS_AT_ONCE):
-            bundle = passed.slice(start, start + _ROWS_AT_ONCE)
-            self._take(bundle, late, start)
+            some = passed.slice(start, start + _ROWS_AT_ONCE)
+            self._take(some.bundle, late, start, some.plain(self._columns))
         self._refusals.finish()
         return late
 
@@ -380,12 +404,16 @@ class RecordProcess:
         """Fire the timers due by a watermark, and those that this makes due, in time order."""
         timers, chains = self._timers, self._chains
         self._refusals.at = None
+        now = START_OF_TIME
         while True:
-            due = timers.pop_event(upto)
+            due = None
+            if self._has_clock:  # one that a hook has set for a time past fires after that hook
+                due = timers.pop_event(min(now, upto)) or timers.pop_clock(self.clock)
             if due is None:
-                due = timers.pop_clock(self.clock)
-            elif due.time > self.watermark:  # only in event-time order
-                self.watermark = due.time
+                due = timers.pop_event(upto)
+            if due is not None and timers.is_of_event(due):
+                now = max(now, due.time)
+                self.watermark = max(self.watermark, due.time)  # above it in event-time order only
             if due is None:
                 break
             if self._by_time and timers.is_of_event(due):
@@ -395,10 +423,11 @@ class RecordProcess:
                 if self._state_keys.born.get(due.scope) == due.turn:
                     self._expire(due.scope)
                 continue
-            begun = timers.turn
+            part = due.scope >> SHIFT
+            begun = timers.turns[part]
             depth = chains.enter(due, self._timer_names[due.slot[0]], self.watermark == END_OF_TIME)
             self._fire(due, due.slot)
-            chains.leave(due, depth, range(begun, timers.turn))
+            chains.leave(due, depth, range(begun, timers.turns[part]))
         chains.clear()
         self._context.tag = None
 
@@ -481,21 +510,28 @@ class RecordProcess:
         self.meet(max(self.output_watermark, min(self.watermark, self.held_at)))
         outputs = {}
         for tag, buffer in self._buffers.items():
-            emitted = buffer.drain(self._state_keys.describe)
+            emitted = buffer.drain(self._state_keys.describe, parted=self._parted)
             if emitted is not None:
                 outputs[tag] = emitted
         self._state_keys.tidy()
         return ProcessOutput(outputs, None if late is None else late.batch())
 
-    def stored(self, place: StoredPlace, waiting: WaitingRecords | None) -> StoredProcess:
-        """Return the durable form of the state, which tracks changes from now on."""
+    def stored(
+        self, places: Mapping[int, StoredPlace], waiting: Mapping[int, WaitingRecords] | None
+    ) -> StoredProcess:
+        """Return the durable form of the state, which tracks changes from now on.
+
+        Args:
+            places: Where each part is stored, by its number.
+            waiting: The records of each part that wait; ``None`` in order of arrival.
+        """
         return StoredProcess(
             self._definition,
             self._state_keys,
             self._cells,
             self._timers,
             self._placement,
-            place,
+            places,
             waiting,
         )
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lowwater.engine.process.key_parts import BELOW, SHIFT, Dealt, parts_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.stored_keys import Kinds, become
 from lowwater.errors import InternalError
+from lowwater.state.arrays import distinct, widened
 from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
 
@@ -21,29 +22,34 @@ _GARBAGE = 64
 class StateKeys:
     """The keys (in windows: keys and windows) that have state, each as a number: its scope.
 
-    ``born`` maps a live scope to its rank in the order in which they came to hold state;
-    ``changed`` are the scopes that became live or ceased to be since state was saved, ``left`` the
-    keys of those that ceased; ``on_forgetting`` is called with the key ids that are kept before
-    the others are recycled.
+    Numbers are of the part of their key (:mod:`~lowwater.engine.process.key_parts`). ``born`` maps
+    a live scope to its rank in the order in which those of its part came to hold state, ``births``
+    a part to the next rank, ``live`` to how many scopes it has, ``top`` to the next new one (in
+    windows only). ``changed`` are the scopes that became live or ceased to be since state was
+    saved; ``left`` the ids of keys that were without any since.
 
     Args:
         windowed: Whether there are windows.
+        parted: Whether keys are in parts.
     """
 
-    def __init__(self, *, windowed: bool) -> None:
+    def __init__(self, *, windowed: bool, parted: bool = False) -> None:
         self.windowed = windowed
         self.keys: KeyDictionary | None = None
         self.born: dict[int, int] = {}
-        self.births = 0
+        self.births = Dealt()
+        self.live: dict[int, int] = {}
         self.changed: set[int] = set()
         self.left: set[int] = set()
-        self.on_forgetting: Callable[[NDArray[np.bool_]], None] | None = None
+        self._parted = parted
+        self._part = np.zeros(0, dtype=np.int64)  # of each id of the dictionary; -1: not known
+        self._kinds: Kinds | None = None
         self._value: dict[int, Any] = {}
         self._places: dict[int, tuple[int, int, int]] = {}
-        self.top = 0
+        self.top = Dealt()
         self._windows: dict[tuple[int, int, int], int] = {}
         self._of_key: dict[int, dict[int, None]] = {}
-        self._free: list[int] = []
+        self._free: dict[int, list[int]] = {}
         self._freed: list[int] = []
 
     def __len__(self) -> int:
@@ -52,9 +58,33 @@ class StateKeys:
 
     def encode(self, columns: tuple[Column, ...]) -> list[int]:
         """Return the key id of each element."""
+        return self.encode_ids(columns).tolist()
+
+    def encode_ids(self, columns: tuple[Column, ...]) -> Int64Array:
+        """Return the key id of each element, int64: that of the dictionary, and the key's part."""
         if self.keys is None:
             self.keys = KeyDictionary(len(columns))
-        return self.keys.encode(columns).tolist()
+        ids = self.keys.encode(columns)
+        if not self._parted:
+            return ids
+        if self.keys.capacity > len(self._part):
+            self._part = widened(self._part, 2 * self.keys.capacity, -1)
+        parts = self._part[ids]
+        unknown = parts < 0
+        if unknown.any():
+            new = distinct(ids[unknown])
+            self._part[new] = parts_of(self.keys.decode(new))
+            parts = self._part[ids]
+        return ids | parts << SHIFT
+
+    def become(self, kinds: Kinds) -> None:
+        """Take keys as being of these types: those of the stage, of which these are some."""
+        if kinds == self._kinds:
+            return
+        if self.keys is None:
+            self.keys = KeyDictionary(len(kinds))
+        become(self.keys, kinds)
+        self._kinds = kinds
 
     def key(self, scope: int) -> Any:
         """Return the key of a live scope, as Python values."""
@@ -86,11 +116,13 @@ class StateKeys:
     def open(self, key: int, start: int, end: int, value: Any) -> int:
         """Make a key and window live, and return its scope."""
         place = (key, start, end)
-        if self._free:
-            scope = self._free.pop()
+        part = key >> SHIFT
+        free = self._free.get(part)
+        if free:
+            scope = free.pop()
         else:
-            scope = self.top
-            self.top += 1
+            scope = self.top[part]
+            self.top[part] = scope + 1
         self._places[scope] = place
         self._windows[place] = scope
         self._of_key.setdefault(key, {})[scope] = None
@@ -99,8 +131,10 @@ class StateKeys:
 
     def bear(self, scope: int, value: Any) -> None:
         """Make a scope live, of a key with this value."""
-        self.born[scope] = self.births
-        self.births += 1
+        part = scope >> SHIFT
+        self.born[scope] = born = self.births[part]
+        self.births[part] = born + 1
+        self.live[part] = self.live.get(part, 0) + 1
         self._value[scope] = value
         self.changed.add(scope)
 
@@ -108,28 +142,32 @@ class StateKeys:
         """Make a scope no longer live."""
         del self.born[scope], self._value[scope]
         self.changed.add(scope)
-        self.left.add(self.key_id(scope))
-        if self.windowed:
-            place = self._places[scope]
-            del self._windows[place]
-            mine = self._of_key[place[0]]
-            del mine[scope]
-            if not mine:
-                del self._of_key[place[0]]
-            self._freed.append(scope)
+        self.live[scope >> SHIFT] -= 1
+        if not self.windowed:
+            self.left.add(scope)
+            return
+        place = self._places[scope]
+        del self._windows[place]
+        mine = self._of_key[place[0]]
+        del mine[scope]
+        if not mine:
+            del self._of_key[place[0]]
+            self.left.add(place[0])
+        self._freed.append(scope)
 
     def restore(self, scope: int, place: tuple[int, int, int], born: int, value: Any) -> None:
         """Make a scope live as it was."""
+        part = scope >> SHIFT
         self.born[scope] = born
+        self.live[part] = self.live.get(part, 0) + 1
         self._value[scope] = value
         if self.windowed:
-            self.top = max(self.top, scope + 1)
             self._places[scope] = place
             self._windows[place] = scope
             self._of_key.setdefault(place[0], {})[scope] = None
 
     def in_order(self) -> list[int]:
-        """Return the live scopes in the order in which they came to hold state."""
+        """Return the live scopes in the order in which they came to hold state, part by part."""
         return sorted(self.born, key=self.born.__getitem__)
 
     def has_key(self, key: int) -> bool:
@@ -143,20 +181,21 @@ class StateKeys:
         if self.keys is None:
             raise InternalError("a key was asked for before any was seen")
         if not self.windowed:
-            return self.keys.decode(scopes), None, None
+            return self.keys.decode(scopes & BELOW), None, None
         places = np.array([self._places[scope] for scope in scopes.tolist()], dtype=np.int64)
-        return self.keys.decode(places[:, 0]), places[:, 1].copy(), places[:, 2].copy()
+        return self.keys.decode(places[:, 0] & BELOW), places[:, 1].copy(), places[:, 2].copy()
 
     def tidy(self) -> None:
         """After a step: recycle numbers, and the ids of keys once they are many. Amortised."""
-        if self._freed:
-            self._free += self._freed
-            self._freed = []
+        for scope in self._freed:
+            self._free.setdefault(scope >> SHIFT, []).append(scope)
+        self._freed = []
         live = self._of_key if self.windowed else self.born
         if self.keys is None or len(self.keys) <= 2 * len(live) + _GARBAGE:
             return
         kept = np.zeros(self.keys.capacity, dtype=np.bool_)
-        kept[np.fromiter(live, dtype=np.int64, count=len(live))] = True
-        if self.on_forgetting is not None:
-            self.on_forgetting(kept)
+        kept[np.fromiter(live, dtype=np.int64, count=len(live)) & BELOW] = True
+        if self._parted:
+            known = len(kept)
+            self._part[:known][~kept[: len(self._part)]] = -1
         self.keys.retain(kept)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from typing import Any, NamedTuple, TypeAlias, final
 
+from lowwater.engine.process.key_parts import SHIFT, Dealt
 from lowwater.errors import DataError
 from lowwater.time import END_OF_TIME, format_instant
 
@@ -31,7 +32,7 @@ class Setting:
 
     Args:
         time: When it fires.
-        turn: Its place among all that were ever set.
+        turn: Its place among all of its part that were ever set.
         output_time: Where it holds the output watermark; ``None`` for nowhere.
     """
 
@@ -51,7 +52,8 @@ class Setting:
 class Due(NamedTuple):
     """An entry of a queue. It may be stale: that is checked when it comes up.
 
-    Entries of one time come in order of setting; windows that expire then come after all of them.
+    Entries of one time come part by part, there in order of setting, and after them the windows
+    that expire then: ``rank`` says so.
     """
 
     time: int
@@ -66,7 +68,8 @@ class Due(NamedTuple):
 class Timers:
     """The timers that are set, of all scopes.
 
-    Setting and firing one is O(log n), amortised; moving one later, and clearing, O(1).
+    Setting and firing one is O(log n), amortised; moving one later, and clearing, O(1). ``turns``
+    are the next turn of each part, ``counts`` how many of its timers are set.
 
     Args:
         domains: Of each declared timer, whether it is one of event time.
@@ -76,8 +79,8 @@ class Timers:
         self._domains = domains
         self.held: dict[int, dict[Slot, Setting]] = {}
         self.changed: set[tuple[int, Slot]] = set()
-        self.turn = 0
-        self.count = 0
+        self.turns = Dealt()
+        self.counts: dict[int, int] = {}
         self._event = _Queue()
         self._clock = _Queue()
         self._holds = _Queue()
@@ -92,8 +95,9 @@ class Timers:
 
     def set(self, scope: int, slot: Slot, time: int, output_time: int | None) -> None:
         """Set a timer; one that is set already is moved."""
-        turn = self.turn
-        self.turn += 1
+        part = scope >> SHIFT
+        turn = self.turns[part]
+        self.turns[part] = turn + 1
         held = self.held.get(scope)
         setting = None if held is None else held.get(slot)
         if setting is None:
@@ -106,7 +110,8 @@ class Timers:
     def put(self, scope: int, slot: Slot, setting: Setting) -> None:
         """Hold a timer as it was set before; its setting is no other's."""
         held = self.held.setdefault(scope, {})
-        self.count += slot not in held
+        if slot not in held:
+            self._count(scope, 1)
         held[slot] = setting
         self._queue(scope, slot, setting)
 
@@ -115,7 +120,7 @@ class Timers:
         held = self.held.get(scope)
         if held is None or held.pop(slot, None) is None:
             return
-        self.count -= 1
+        self._count(scope, -1)
         self.changed.add((scope, slot))
         if not held:
             del self.held[scope]
@@ -123,7 +128,7 @@ class Timers:
     def drop(self, scope: int) -> None:
         """Clear all timers of a scope."""
         held = self.held.pop(scope, {})
-        self.count -= len(held)
+        self._count(scope, -len(held))
         self.changed.update((scope, slot) for slot in held)
 
     def merge(self, into: int, sources: list[int]) -> None:
@@ -141,7 +146,7 @@ class Timers:
 
     def expire_at(self, time: int, turn: int, scope: int) -> None:
         """Queue a window for its expiry, after the timers due at that time."""
-        self._push(self._event, Due(time, _EXPIRY, turn, scope, None, None))
+        self._push(self._event, Due(time, _rank(scope, _EXPIRY), turn, scope, None, None))
 
     def pop_event(self, upto: int) -> Due | None:
         """Remove and return the next timer, or expiring window, due at or before a watermark.
@@ -192,6 +197,10 @@ class Timers:
                 heapq.heappop(queue.entries)
         return None
 
+    def _count(self, scope: int, more: int) -> None:
+        part = scope >> SHIFT
+        self.counts[part] = self.counts.get(part, 0) + more
+
     def _pop(self, queue: _Queue, upto: int) -> Due | None:
         due = self._first(queue)
         if due is None or due.time > upto:
@@ -229,7 +238,7 @@ class Timers:
         if setting.time < setting.queued[0]:
             setting.queued = (setting.time, setting.turn)
             queue = self._event if self._domains[slot[0]] else self._clock
-            self._push(queue, Due(setting.time, _TIMER, setting.turn, scope, slot, setting))
+            self._push(queue, Due(setting.time, _rank(scope), setting.turn, scope, slot, setting))
         if setting.output_time is not None:
             self._queue_hold(scope, slot, setting)
 
@@ -237,7 +246,7 @@ class Timers:
         at = setting.output_time
         if at is not None and at < setting.hold_queued:
             setting.hold_queued = at
-            self._push(self._holds, Due(at, _TIMER, setting.turn, scope, slot, setting))
+            self._push(self._holds, Due(at, _rank(scope), setting.turn, scope, slot, setting))
 
     def _push(self, queue: _Queue, due: Due) -> None:
         heapq.heappush(queue.entries, due)
@@ -245,6 +254,10 @@ class Timers:
             queue.entries = [each for each in queue.entries if self._is_set(each)]
             heapq.heapify(queue.entries)
             queue.room = 2 * len(queue.entries) + _FEW
+
+
+def _rank(scope: int, kind: int = _TIMER) -> int:
+    return 2 * (scope >> SHIFT) + kind
 
 
 @final

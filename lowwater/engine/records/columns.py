@@ -96,6 +96,14 @@ class Column:
             )
         return cls(np.concatenate(parts), valid, columns[0].type)
 
+    @classmethod
+    def concat_as_is(cls, columns: Sequence[Column]) -> Column:
+        """Concatenate one or more columns; of several types, numbers too, come Python values."""
+        kinds = {(each.data.dtype, each.type) for each in columns if not each.is_null()}
+        if len(kinds) <= 1:
+            return cls.concat(columns)
+        return cls.of_objects([v for column in columns for v in column.to_list(exact=True)])
+
     @property
     def data(self) -> NDArray[Any]:
         """The values (see the class)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from itertools import chain, count, islice
 from typing import Any, Protocol, final
 
@@ -69,6 +69,28 @@ class KeyDictionary:
         """Return the Arrow type (if known) and the numpy dtype of each key column."""
         return [part.kind for part in self._parts if part is not None]
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether each column has had a value that tells its type."""
+        return all(part is not None and not part.is_untyped for part in self._parts)
+
+    def become(self, kinds: Sequence[tuple[pa.DataType | None, str]]) -> None:
+        """Take keys as being of these types, as if another dictionary's had been seen here too.
+
+        Args:
+            kinds: What :meth:`kinds` of that one returned. It has seen all that this one has.
+        """
+        for at, (kind, dtype) in enumerate(kinds):
+            part = self._parts[at]
+            if part is not None and part.kind == (kind, dtype):
+                continue
+            if part is None or len(part) == (part.null >= 0):  # no value has come that is not null
+                self._parts[at] = _retyped(part, Column(np.empty(0, dtype), None, kind))
+            elif isinstance(part, _NumberCodes):
+                self._parts[at] = part.as_objects(kind)
+            elif isinstance(part, _ObjectCodes):
+                part.retype(kind)
+
     def restore(self, ids: Int64Array, columns: tuple[Column, ...]) -> None:
         """Fill an empty dictionary with these keys under these ids (distinct, ascending)."""
         if self._pairs is None or self._index is None:
@@ -130,10 +152,7 @@ class KeyDictionary:
     def _encode_part(self, at: int, column: Column) -> Int64Array:
         part = self._parts[at]
         if part is None or part.is_untyped:
-            null, part = -1 if part is None else part.null, _codes_for(column)
-            if null >= 0:
-                part.restore(np.array([null], dtype=np.int64), Column.of_objects([None]))
-            self._parts[at] = part
+            part = self._parts[at] = _retyped(part, column)
         if column.is_null():  # whatever its type is
             return part.encode_nulls(len(column))
         if isinstance(part, _NumberCodes) and not part.takes(column):
@@ -188,6 +207,14 @@ def _codes_for(column: Column) -> _Codes:
     if column.data.dtype == object:
         return _ObjectCodes(column.type)
     return _NumberCodes(column)
+
+
+def _retyped(part: _Codes | None, column: Column) -> _Codes:
+    """Return a dictionary for the type of a column, with the null of one that has no more."""
+    codes = _codes_for(column)
+    if part is not None and part.null >= 0:
+        codes.restore(np.array([part.null], dtype=np.int64), Column.of_objects([None]))
+    return codes
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -306,6 +333,10 @@ class _ObjectCodes:
 
     def __len__(self) -> int:
         return len(self._codes)
+
+    def retype(self, type: pa.DataType | None) -> None:
+        """Take values as being of this type; ``None`` for several."""
+        self._type = _plain(type)
 
     @property
     def nbytes(self) -> int:

@@ -59,6 +59,25 @@ class Bundle:
             None if self.signs is None else self.signs[rows],
         )
 
+    @classmethod
+    def concat(cls, bundles: Sequence[Bundle]) -> Bundle:
+        """Concatenate bundles without signs; a column that one does not have is null there.
+
+        Values of several types stay what they are.
+        """
+        if len(bundles) == 1:
+            return bundles[0]
+        names = dict.fromkeys(name for bundle in bundles for name in bundle.values)
+        every = {name: [_column(bundle, name) for bundle in bundles] for name in names}
+        return cls(
+            np.concatenate([bundle.times for bundle in bundles]),
+            tuple(
+                Column.concat_as_is(columns)
+                for columns in zip(*(bundle.keys for bundle in bundles), strict=True)
+            ),
+            {name: Column.concat_as_is(columns) for name, columns in every.items()},
+        )
+
     def slice(self, start: int, stop: int) -> Bundle:
         """Return elements ``start`` to ``stop`` (exclusive) without copying."""
         if start == 0 and stop >= len(self):
@@ -69,6 +88,12 @@ class Bundle:
             {name: column.slice(start, stop) for name, column in self.values.items()},
             None if self.signs is None else self.signs[start:stop],
         )
+
+
+def _column(bundle: Bundle, name: str) -> Column:
+    if name in bundle.values:
+        return bundle.values[name]
+    return Column.of_objects([None] * len(bundle))
 
 
 @final

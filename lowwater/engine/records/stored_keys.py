@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,17 @@ _WHAT = "a stored key"
 _NULL = "null"
 
 
+class NumberedKeys(Protocol):
+    """Keys by the numbers under which they are stored: a dictionary and its ids, or others."""
+
+    @property
+    def capacity(self) -> int: ...
+
+    def decode(self, ids: Int64Array) -> tuple[Column, ...]: ...
+
+    def kinds(self) -> list[tuple[pa.DataType | None, str]]: ...
+
+
 @final
 class StoredKeys:
     """Writes keys that have come to have state, and deletes those that no longer do.
@@ -46,12 +57,21 @@ class StoredKeys:
         self._rows = _KeyRows()
         self._hash: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._hashed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._former: dict[str, Any] | None = None  # what was loaded
         self._journal = Journal(self._rows, place, table, groups=self.groups)
 
     @property
     def keys(self) -> KeyDictionary | None:
-        """The dictionary."""
-        return self._rows.keys
+        """The dictionary, where numbers are its ids."""
+        keys = self._rows.keys
+        assert keys is None or isinstance(keys, KeyDictionary), "they have numbers of their own"
+        return keys
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """The types of the keys; ``None`` before any key."""
+        record = self.record()
+        return None if record is None else record["kinds"]
 
     def groups(self, ids: Int64Array) -> NDArray[np.int32]:
         """Return the key group of each id."""
@@ -76,8 +96,8 @@ class StoredKeys:
         self._cover(int(ids.max(initial=-1)) + 1)
         self._hash[ids], self._hashed[ids] = hashes, True
 
-    def use(self, keys: KeyDictionary | None) -> None:
-        """Take keys from this dictionary."""
+    def use(self, keys: NumberedKeys | None) -> None:
+        """Take keys from here."""
         self._rows.keys = keys
 
     def want(self, ids: Int64Array) -> None:
@@ -110,6 +130,11 @@ class StoredKeys:
         self.drop(np.flatnonzero(~stays))
         self._hashed &= stays[: len(self._hashed)]
 
+    def release(self, ids: Int64Array) -> None:
+        """Have keys deleted whose numbers may become those of others."""
+        self.drop(ids)
+        self._hashed[ids[ids < len(self._hashed)]] = False
+
     def write(self, batch: Batch) -> None:
         """Add what changed since the last time to a batch."""
         self._journal.write(batch)
@@ -118,7 +143,7 @@ class StoredKeys:
         """Return what :meth:`load` needs to know; ``None`` before any key."""
         keys = self._rows.keys
         if keys is None:
-            return None
+            return self._former
         return {
             "kinds": kinds_of(keys),
             "limit": self._journal.limit,
@@ -132,26 +157,38 @@ class StoredKeys:
         Raises:
             StateError: The stored keys are damaged.
         """
+        ids, columns = self.read(store, record)
+        if len(ids):  # else the next bundle begins a dictionary
+            self._rows.keys = keys = KeyDictionary(len(columns))
+            keys.restore(ids, columns)
+            if len(keys) != len(ids):
+                raise damaged(_WHAT, "it is stored twice")
+            self._rows.cover(keys.capacity)
+        return ids
+
+    def read(
+        self, store: StateStore, record: dict[str, Any] | None
+    ) -> tuple[Int64Array, tuple[Column, ...]]:
+        """Return the stored keys: (their numbers, rising; a column for each part).
+
+        Raises:
+            StateError: They are damaged.
+        """
+        self._former = record
         if record is None:
-            return NONE
+            return NONE, ()
         self._rows.layouts.expect(record["layouts"])
         reader = KeyReader(record)
         for pieces in self._journal.load(store, record["limit"], START_OF_TIME):
             for piece in pieces:
                 reader.add(piece)
         ids, columns = reader.columns()
-        keys = KeyDictionary(len(columns))
-        self._rows.keys = keys
-        if len(ids):
-            keys.restore(ids, columns)
-        if len(keys) != len(ids):
-            raise damaged(_WHAT, "it is stored twice")
-        self._rows.cover(max(keys.capacity, record["limit"]))
+        if len(ids) and not (np.diff(ids) > 0).all():
+            raise damaged(_WHAT, "a number is stored twice")
+        self._rows.cover(max(int(ids[-1]) + 1 if len(ids) else 0, record["limit"]))
         self._rows.wanted[ids] = True
         self._rows.count = len(ids)
-        if not len(ids):
-            self._rows.keys = None  # the next bundle begins a dictionary
-        return ids
+        return ids, columns
 
     def _check(self) -> None:
         """Assert what must hold between keys and their blocks. O(keys)."""
@@ -170,7 +207,7 @@ class _KeyRows:
     """The keys of a dictionary as a journal takes them: ids are rows."""
 
     def __init__(self) -> None:
-        self.keys: KeyDictionary | None = None
+        self.keys: NumberedKeys | None = None
         self.wanted = np.zeros(0, dtype=np.bool_)
         self.count = 0
         self.layouts = Layouts()
@@ -254,7 +291,7 @@ def read_keys(
     return reader.columns()
 
 
-def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedRows:
+def pack_keys(keys: NumberedKeys, ids: Int64Array, layouts: Layouts) -> PackedRows:
     """Return the stored form of keys."""
     columns = keys.decode(ids)
     fixed = {_name(at): c for at, c in enumerate(columns) if c.data.dtype != object}
@@ -277,9 +314,14 @@ def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedR
     return PackedRows(number, records, Side(objects, {}, None) if objects else None)
 
 
-def kinds_of(keys: KeyDictionary) -> Kinds:
+def kinds_of(keys: NumberedKeys) -> Kinds:
     """Return the types of the parts of keys."""
     return [(type_to_bytes(kind), dtype) for kind, dtype in keys.kinds()]
+
+
+def become(keys: KeyDictionary, kinds: Kinds) -> None:
+    """Have a dictionary take keys as being of these types."""
+    keys.become([(type_from_bytes(kind), dtype) for kind, dtype in kinds])
 
 
 def common_kinds(before: Kinds, now: Kinds) -> Kinds:

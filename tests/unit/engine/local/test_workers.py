@@ -20,7 +20,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.cli.main import main
-from lowwater.engine.local.parted_process import PARTS
+from lowwater.engine.process.key_parts import PARTS
 from lowwater.errors import (
     DataError,
     InvalidArgument,
