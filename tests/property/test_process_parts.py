@@ -172,7 +172,7 @@ def test_workers_are_told_of_a_watermark_when_something_is_due() -> None:
         assert (hold.at, asked()) == (20, ["take", "stand"])
         assert (operator.hold(), asked()) == (hold, ["take", "stand"])
         output = operator.step(WatermarkAdvance(30))
-        assert list(output.outputs["main"].values) == [{"watermark": 30}]
+        assert output.outputs["main"].to_list() == [{"watermark": 30}]
         assert (asked()[2:], operator.output_watermark) == (["advance"], 30)
         operator.step(WatermarkAdvance(39))
         assert asked()[3:] == []

@@ -340,9 +340,8 @@ class PartedProcess:
             for group in place_of_part(self._stage, part).groups:
                 rows[part % self._workers.count] += store.scan(*group_range(self._stage, group))
         header = START_OF_TIME, START_OF_TIME, START_OF_TIME, None
-        answers = self._workers.ask(
-            self._number, {at: ("restore", *header, some) for at, some in rows.items()}
-        )
+        requests = {at: ("restore", *header, some) for at, some in rows.items()}
+        answers = self._workers.ask(self._number, requests, is_plain=True)
         times, lasts, kinds, standing = zip(*answers, strict=True)
         self.watermark, self.clock, self.output_watermark = times[0]
         self._last = max(lasts)
@@ -411,7 +410,8 @@ class PartedProcess:
 
     def _ask(self, name: str, *arguments: Any) -> list[Any]:
         request = self._request(name, *arguments)
-        return self._workers.ask(self._number, dict.fromkeys(self._every, request))
+        requests = dict.fromkeys(self._every, request)
+        return self._workers.ask(self._number, requests, is_plain=True)
 
     def _request(self, name: str, *arguments: Any) -> Request:
         kinds = self._kinds.kinds
@@ -472,12 +472,11 @@ def in_order(emitted: Sequence[Emitted], *, of_records: bool) -> Emitted:
     else:
         parts = np.concatenate([each.parts for each in emitted if each.parts is not None])
         order = np.lexsort((parts, places))
-    values = [value for each in emitted for value in each.values]
     keys = zip(*(each.keys for each in emitted), strict=True)
     return Emitted(
         times=np.concatenate([each.times for each in emitted])[order],
         keys=tuple(Column.concat_as_is(columns).take(order) for columns in keys),
-        values=[values[at] for at in order.tolist()],
+        values=_values_together(emitted, order),
         start=_arrays_together([each.start for each in emitted], order),
         end=_arrays_together([each.end for each in emitted], order),
         signs=_arrays_together([each.signs for each in emitted], order),
@@ -536,6 +535,19 @@ def _one_value(column: Column) -> Column:
     nulls = column.nulls()
     at = 0 if nulls is None or nulls.all() else int(np.argmin(nulls))
     return column.slice(at, at + 1)
+
+
+def _values_together(
+    emitted: Sequence[Emitted], order: Int64Array
+) -> Sequence[Any] | Mapping[str, Column]:
+    columns = [each.values for each in emitted if isinstance(each.values, Mapping)]
+    if len(columns) == len(emitted) and len({tuple(each) for each in columns}) == 1:
+        return {
+            name: Column.concat_as_is([each[name] for each in columns]).take(order)
+            for name in columns[0]
+        }
+    values = [value for each in emitted for value in each.to_list()]
+    return [values[at] for at in order.tolist()]
 
 
 def _arrays_together(arrays: Sequence[Any], order: Int64Array) -> Any:

@@ -1,8 +1,9 @@
 """What a run and its worker processes tell each other, as bytes: columns are not taken apart.
 
 A message is a tree of plain values, in msgpack, and the arrays that it mentions, one after another
-behind it. Arrow arrays go as Arrow's own stream; Python values go as columns where they have one
-type, and else in the form that state has (:mod:`lowwater.state.codec`). Nothing is a pickle.
+behind it. Arrow arrays of text and bytes go as their buffers, others as Arrow's own stream. Python
+values go as columns where they have one type, and else in the form that state has
+(:mod:`lowwater.state.codec`). Nothing is a pickle.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.process.output import Emitted, ProcessOutput
+from lowwater.engine.records.batch import is_name
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError, InternalError, StateError
@@ -29,19 +31,28 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _AS_NUMPY = frozenset({pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")})
 """Types of Arrow whose columns are the same in numpy, with the type beside them."""
+_AS_BUFFERS = {
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "binary": pa.binary(),
+    "large_binary": pa.large_binary(),
+}
+_NAME_OF = {kind: name for name, kind in _AS_BUFFERS.items()}
 
 _CLASSES: Final[tuple[type, ...]] = (Bundle, Emitted, ProcessOutput, LateBatch, Hold)
 _PARTS: dict[type, tuple[int, Callable[[Any], Any], int]] = {
     kind: (number, attrgetter(*[f.name for f in fields(kind)]), len(fields(kind)))
     for number, kind in enumerate(_CLASSES)
 }
+_EMITTED_VALUES = [each.name for each in fields(Emitted)].index("values")
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder()
 
 # What a node of the tree is, where it is not plain: the first item of a list.
-_LIST, _TUPLE, _DICT, _ARRAY, _OBJECTS, _ARROW, _COLUMN, _MADE, _VALUES, _ROWS, _INTS, _LONG = (
-    range(12)
-)
+(
+    _LIST, _TUPLE, _DICT, _ARRAY, _OBJECTS, _ARROW, _COLUMN, _MADE, _VALUES, _ROWS, _INTS, _LONG,
+    _BUFFERS, _FIELDS,
+) = range(14)  # fmt: skip
 
 
 def pack(message: Any) -> bytes:
@@ -55,16 +66,14 @@ def pack(message: Any) -> bytes:
         DataError: It holds a value of a type that cannot leave its process.
     """
     writer = _Writer()
-    try:
-        head = _ENCODER.encode([writer.node(message), writer.places])
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"text that is not valid Unicode cannot be passed between processes: {error}",
-            where="run(workers=)",
-            hint="Decode it with errors='replace', or run without workers=",
-        ) from error
+    head = _head(writer, message)
     size = len(head).to_bytes(_ALIGNED, "little")
     return b"".join([size, head, b"\0" * (-len(head) % _ALIGNED), *writer.parts])
+
+
+def check(message: Any) -> None:
+    """Raise what :func:`pack` would: of a message that stays in its process."""
+    _head(_Writer(), message)
 
 
 def unpack(data: bytes) -> Any:
@@ -75,6 +84,18 @@ def unpack(data: bytes) -> Any:
     return _Reader(memoryview(data)[start + (-length % _ALIGNED) :], places).value(tree)
 
 
+def _head(writer: _Writer, message: Any) -> bytes:
+    """Return the tree of a message, and where the arrays are, as bytes."""
+    try:
+        return _ENCODER.encode([writer.node(message), writer.places])
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"text that is not valid Unicode cannot be passed between processes: {error}",
+            where="run(workers=)",
+            hint="Decode it with errors='replace', or run without workers=",
+        ) from error
+
+
 @final
 class _Writer:
     """Turns values into a tree, and collects the arrays beside it."""
@@ -83,6 +104,7 @@ class _Writer:
         self.parts: list[Any] = []
         self.places: list[tuple[int, int]] = []
         self._end = 0
+        self._columns: dict[int, tuple[Column, Any]] = {}  # a key is a value too
 
     def node(self, value: Any) -> Any:
         kind = type(value)
@@ -105,13 +127,12 @@ class _Writer:
     def _made(self, value: Any, number: int, parts_of: Callable[[Any], Any], count: int) -> Any:
         parts = parts_of(value) if count > 1 else (parts_of(value),)
         if isinstance(value, Emitted) and not isinstance(value.values, dict):
-            names = [each.name for each in fields(Emitted)]
             return [
                 _MADE,
                 number,
                 [
-                    self._values(part) if name == "values" else self.node(part)
-                    for name, part in zip(names, parts, strict=True)
+                    self._records(part) if at == _EMITTED_VALUES else self.node(part)
+                    for at, part in enumerate(parts)
                 ],
             ]
         return [_MADE, number, [self.node(part) for part in parts]]
@@ -122,7 +143,16 @@ class _Writer:
         return [_ARRAY, array.dtype.str, self._buffer(np.ascontiguousarray(array).data, len(array))]
 
     def _column(self, column: Column) -> Any:
+        known = self._columns.get(id(column))
+        if known is None:
+            known = self._columns[id(column)] = column, self._new_column(column)
+        return known[1]
+
+    def _new_column(self, column: Column) -> Any:
         arrow = column.arrow
+        if arrow is not None and arrow.type in _NAME_OF and not arrow.offset:
+            buffers = [None if each is None else self._buffer(each, 1) for each in arrow.buffers()]
+            return [_BUFFERS, _NAME_OF[arrow.type], len(arrow), arrow.null_count, buffers]
         if arrow is not None and arrow.type not in _AS_NUMPY:
             sink = pa.BufferOutputStream()
             batch = pa.RecordBatch.from_arrays([arrow], ["values"])
@@ -131,6 +161,15 @@ class _Writer:
             return [_ARROW, self._buffer(sink.getvalue(), 1)]
         valid = None if column.valid is None else self._array(column.valid)
         return [_COLUMN, self._array(column.data), valid, type_to_bytes(column.type)]
+
+    def _records(self, records: Sequence[Any]) -> Any:
+        """Return what was emitted: as columns, if all records have the same fields."""
+        if set(map(type, records)) == {dict}:
+            names, *others = {tuple(each) for each in records}
+            if names and not others and all(map(is_name, names)):
+                columns = [self._values([each[name] for each in records]) for name in names]
+                return [_FIELDS, list(names), columns]
+        return self._values(records)
 
     def _values(self, values: Sequence[Any]) -> Any:
         """Return Python values, as short as their types allow."""
@@ -212,6 +251,14 @@ class _Reader:
             return int(node[1], 16)
         if tag == _INTS:
             return self.value(node[1]).tolist()
+        if tag == _BUFFERS:
+            _, name, length, nulls, numbers = node
+            buffers = [None if at is None else pa.py_buffer(self._buffer(at)) for at in numbers]
+            kind = _AS_BUFFERS[name]
+            return Column(arrow=pa.Array.from_buffers(kind, length, buffers, nulls))
+        if tag == _FIELDS:
+            columns = (Column.of_objects(self.value(each)) for each in node[2])
+            return dict(zip(node[1], columns, strict=True))
         if tag == _ROWS:
             _, names, count, columns = node
             if not names:

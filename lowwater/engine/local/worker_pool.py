@@ -1,6 +1,6 @@
-"""Worker processes of a run: forked from it, each answers one request at a time over a pipe.
+"""The workers of a run: its own process, and others that answer requests over a pipe each.
 
-A worker is a copy of the run's process at the time of the fork, so what the user gave (functions,
+A worker process is a copy of the run's at the time of the fork, so what the user gave (functions,
 objects, closures) is there as it is, and nothing is sent to it but data. A request that fails is
 answered with the error. A worker ends when its pipe does: with the run, however that ends.
 """
@@ -17,10 +17,11 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.local.worker_messages import pack, unpack
+from lowwater.engine.local.worker_messages import check, pack, unpack
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
 
 Answer = Callable[[int, Any], Any]
@@ -28,6 +29,9 @@ Answer = Callable[[int, Any], Any]
 
 Place: TypeAlias = int | str
 """What a worker has several of: the number of a stage, or a name."""
+
+Answered: TypeAlias = tuple[list[Any] | None, Any]
+"""An error, as plain values, or ``None``; and the answer."""
 
 Request: TypeAlias = tuple[Any, ...]
 """The name of a method of what a worker hosts, and what that takes: values that can be packed."""
@@ -47,7 +51,7 @@ class Hosted(Protocol):
 
 @final
 class Workers:
-    """Has what a run gives to its workers: in worker processes, or in this one if there is one.
+    """Has what a run gives to its workers: the first is the run's own process, others are forked.
 
     Each worker makes its own share of it, at the first request.
 
@@ -62,7 +66,7 @@ class Workers:
         self.count = count
         self._made: dict[Place, Callable[[int], Hosted]] = {}
         self._hosted: dict[Place, Hosted] = {}
-        self._pool = WorkerPool(count, self._answer) if count > 1 else None
+        self._pool = WorkerPool(range(1, count), self._answer) if count > 1 else None
 
     def add(self, place: Place, made: Callable[[int], Hosted]) -> None:
         """Add something, before the first request.
@@ -73,11 +77,31 @@ class Workers:
         """
         self._made[place] = made
 
-    def ask(self, place: Place, requests: Mapping[int, Request]) -> list[Any]:
-        """Have each of some workers do something, side by side; return what comes of it."""
+    def ask(
+        self, place: Place, requests: Mapping[int, Request], *, is_plain: bool = False
+    ) -> list[Any]:
+        """Have each of some workers do something, side by side; return what comes of it.
+
+        Args:
+            place: What it is about.
+            requests: By the number of the worker.
+            is_plain: Whether all that is asked and answered can leave a process, for certain. If
+                not, it is checked where it stays in this one too: so that what cannot is refused
+                whoever owns it.
+
+        Raises:
+            LowwaterError: A request failed; or a worker has ended.
+            SystemExit: A user's function has ended the program.
+        """
         if self._pool is None:
             return [self._answer(0, (place, *request)) for request in requests.values()]
-        return self._pool.ask({at: (place, *request) for at, request in requests.items()})
+        asked = {at: (place, *request) for at, request in requests.items()}
+        own = partial(self._own, asked.pop(0), is_plain=is_plain) if 0 in asked else None
+        answers = self._pool.ask(asked, own)
+        for failed, _ in answers.values():
+            if failed is not None:
+                raise as_error(failed)
+        return [answers[at][1] for at in requests]
 
     def start(self) -> None:
         """Start the worker processes, if they are not there: before this one has more threads."""
@@ -88,6 +112,17 @@ class Workers:
         """End the worker processes; a second call does nothing."""
         if self._pool is not None:
             self._pool.close()
+
+    def _own(self, request: Request, *, is_plain: bool) -> Answered:
+        try:
+            if not is_plain:
+                check(request)
+            answer = self._answer(0, request)
+            if not is_plain:
+                check(answer)
+        except (Exception, SystemExit) as error:
+            return as_plain(error), None
+        return None, answer
 
     def _answer(self, worker: int, request: Request) -> Any:
         place, *asked = request
@@ -102,35 +137,38 @@ class WorkerPool:
     """Processes that answer requests; they are forked at the first one.
 
     Args:
-        count: How many there are, at least 1.
+        numbers: Their numbers, at least one, rising.
         answer: What a worker does with a request; it runs in the worker.
 
     Raises:
         InvalidArgument: This system cannot fork.
     """
 
-    def __init__(self, count: int, answer: Answer) -> None:
+    def __init__(self, numbers: Sequence[int], answer: Answer) -> None:
         if "fork" not in multiprocessing.get_all_start_methods():
             raise InvalidArgument(
-                f"workers={count} (int): worker processes are forked, and {sys.platform} cannot",
+                f"workers={numbers[-1] + 1} (int): worker processes are forked, and "
+                f"{sys.platform} cannot",
                 where="run",
                 hint="Leave workers= out, or run on Linux or macOS",
             )
-        self.count = count
+        self._numbers = numbers
         self._answer = answer
-        self._pipes: list[Connection] = []
-        self._processes: list[Any] = []
+        self._pipes: dict[int, Connection] = {}
+        self._processes: dict[int, Any] = {}
         self._closed = False
 
-    def ask(self, requests: Mapping[int, Any]) -> list[Any]:
+    def ask(
+        self, requests: Mapping[int, Any], own: Callable[[], Answered] | None = None
+    ) -> dict[int, Answered]:
         """Send requests to workers, all before the first answer is awaited; return the answers.
 
         Args:
             requests: By the number of the worker.
+            own: What this process does meanwhile: it answers as number 0.
 
         Raises:
-            LowwaterError: A request failed; or a worker has ended.
-            SystemExit: A user's function has ended the program.
+            WorkerLost: A worker has ended.
         """
         self.start()
         for number, request in requests.items():
@@ -139,29 +177,26 @@ class WorkerPool:
                 self._pipes[number].send_bytes(data)
             except OSError as error:
                 raise self._lost(number) from error
-        answers = []
+        answers = {} if own is None else {0: own()}
         for number in requests:
             try:
-                answers.append(unpack(self._pipes[number].recv_bytes()))
+                answers[number] = unpack(self._pipes[number].recv_bytes())
             except (EOFError, OSError) as error:
                 raise self._lost(number) from error
-        for failed, _ in answers:
-            if failed is not None:
-                raise as_error(failed)
-        return [answer for _, answer in answers]
+        return answers
 
     def close(self) -> None:
         """End the workers; a second call does nothing."""
         self._closed = True
-        pipes, self._pipes = self._pipes, []
-        for pipe in pipes:
+        pipes, self._pipes = self._pipes, {}
+        for pipe in pipes.values():
             pipe.close()
-        for process in self._processes:
+        for process in self._processes.values():
             process.join(_SECONDS_TO_END)
             if process.is_alive():  # a hook that does not return
                 process.kill()
                 process.join()
-        self._processes = []
+        self._processes = {}
 
     def start(self) -> None:
         """Fork the workers; a second call does nothing."""
@@ -172,9 +207,9 @@ class WorkerPool:
         forking = multiprocessing.get_context("fork")
         # Linux tells of the end of the thread that has forked: only the main one ends with the run.
         is_main = threading.current_thread() is threading.main_thread()
-        for number in range(self.count):
+        for number in self._numbers:
             here, there = forking.Pipe()
-            others = (*self._pipes, here)
+            others = (*self._pipes.values(), here)
             process = forking.Process(
                 target=_serve,
                 args=(number, there, others, self._answer, is_main),
@@ -186,8 +221,8 @@ class WorkerPool:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             there.close()
-            self._pipes.append(here)
-            self._processes.append(process)
+            self._pipes[number] = here
+            self._processes[number] = process
 
     def _lost(self, number: int) -> LowwaterError:
         process = self._processes[number]
@@ -201,7 +236,7 @@ class WorkerPool:
             else f"has ended, with the exit code {code}"
         )
         return WorkerLost(
-            f"worker process {number + 1} of {self.count} (pid {process.pid}) {how}",
+            f"worker {number + 1} of {self._numbers[-1] + 1} (process {process.pid}) {how}",
             where="run(workers=)",
             hint="If the system was out of memory, use fewer workers; a run with state= goes on "
             "from its last commit when it is started again",

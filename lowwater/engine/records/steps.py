@@ -52,10 +52,14 @@ class Bundle:
 
     def take(self, rows: Int64Array) -> Bundle:
         """Select the elements at ``rows``, in that order."""
+        keys = {id(key): key.take(rows) for key in self.keys}  # which may be among the values
         return Bundle(
             self.times[rows],
-            tuple(key.take(rows) for key in self.keys),
-            {name: column.take(rows) for name, column in self.values.items()},
+            tuple(keys[id(key)] for key in self.keys),
+            {
+                name: keys.get(id(column)) or column.take(rows)
+                for name, column in self.values.items()
+            },
             None if self.signs is None else self.signs[rows],
         )
 

@@ -64,7 +64,7 @@ def test_python_values(values: list[Any]) -> None:
     times = np.arange(len(values))
     emitted = Emitted(times, (column,), values, places=times)
     (back, parts), late = unpack(pack(((emitted, times), None)))
-    assert typed(list(back.values)) == typed(values)
+    assert typed(back.to_list()) == typed(values)
     assert back.places.tolist() == parts.tolist() == times.tolist()
     assert late is None
     assert back.start is back.signs is None
