@@ -20,7 +20,9 @@ class SimulatedWorkers(Workers):  # type: ignore[misc]  # final
         for each in self._each:
             each.add(place, made)
 
-    def ask(self, place: Place, requests: Mapping[int, Any]) -> list[Any]:
+    def ask(
+        self, place: Place, requests: Mapping[int, Any], *, is_plain: bool = False
+    ) -> list[Any]:
         return [
             unpack(pack(self._each[at]._answer(at, unpack(pack((place, *request))))))
             for at, request in requests.items()

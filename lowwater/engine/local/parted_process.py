@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeAlias, assert_never, final
 
@@ -88,6 +89,7 @@ class HostedParts:
             work.process, windowing=work.windowing, order=work.order, parts=parts
         )
         self._in_order = work.order == "event_time"
+        self._is_alone = len(parts) == PARTS
         if stage is not None:
             self._operator.keep_in_store(StoredPlace(stage))
 
@@ -206,6 +208,8 @@ class HostedParts:
                 place = int(rows[place if of_records else 0])
             return (place, operator.records.part, as_plain(error)), None, None, None, None
         outputs = dict(output.outputs)
+        if not self._is_alone:  # as columns they are put together, and packed, sooner
+            outputs = {tag: emitted.in_columns() for tag, emitted in outputs.items()}
         if of_records and rows is not None:
             outputs = {
                 tag: replace(emitted, places=rows[_places(emitted)])
@@ -356,12 +360,15 @@ class PartedProcess:
         count = self._workers.count
         if count == 1:
             return self._gave({0: self._request("take", nth, bundle, None)}, of_records=True)
-        owner = parts_of(bundle.keys) % count
-        requests: dict[int, Request] = {}
-        for at in self._every:
-            rows = np.flatnonzero(owner == at)
-            if len(rows):
-                requests[at] = self._request("take", nth, bundle.take(rows), rows)
+        owner = (parts_of(bundle.keys) % count).astype(np.uint8)
+        order = np.argsort(owner, kind="stable")
+        bundle, owner = bundle.take(order), owner[order]
+        bounds = np.searchsorted(owner, np.arange(count + 1)).tolist()
+        requests = {
+            at: self._request("take", nth, bundle.slice(start, stop), order[start:stop])
+            for at, (start, stop) in enumerate(pairwise(bounds))
+            if start < stop
+        }
         return self._gave(requests, of_records=True)
 
     def _all(self, name: str, *arguments: Any) -> ProcessOutput:

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.process.output import Emitted, ProcessOutput
-from lowwater.engine.records.batch import is_name
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError, InternalError, StateError
@@ -44,15 +43,14 @@ _PARTS: dict[type, tuple[int, Callable[[Any], Any], int]] = {
     kind: (number, attrgetter(*[f.name for f in fields(kind)]), len(fields(kind)))
     for number, kind in enumerate(_CLASSES)
 }
-_EMITTED_VALUES = [each.name for each in fields(Emitted)].index("values")
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder()
 
 # What a node of the tree is, where it is not plain: the first item of a list.
 (
     _LIST, _TUPLE, _DICT, _ARRAY, _OBJECTS, _ARROW, _COLUMN, _MADE, _VALUES, _ROWS, _INTS, _LONG,
-    _BUFFERS, _FIELDS,
-) = range(14)  # fmt: skip
+    _TEXT,
+) = range(13)  # fmt: skip
 
 
 def pack(message: Any) -> bytes:
@@ -127,12 +125,13 @@ class _Writer:
     def _made(self, value: Any, number: int, parts_of: Callable[[Any], Any], count: int) -> Any:
         parts = parts_of(value) if count > 1 else (parts_of(value),)
         if isinstance(value, Emitted) and not isinstance(value.values, dict):
+            names = [each.name for each in fields(Emitted)]
             return [
                 _MADE,
                 number,
                 [
-                    self._records(part) if at == _EMITTED_VALUES else self.node(part)
-                    for at, part in enumerate(parts)
+                    self._values(part) if name == "values" else self.node(part)
+                    for name, part in zip(names, parts, strict=True)
                 ],
             ]
         return [_MADE, number, [self.node(part) for part in parts]]
@@ -150,9 +149,8 @@ class _Writer:
 
     def _new_column(self, column: Column) -> Any:
         arrow = column.arrow
-        if arrow is not None and arrow.type in _NAME_OF and not arrow.offset:
-            buffers = [None if each is None else self._buffer(each, 1) for each in arrow.buffers()]
-            return [_BUFFERS, _NAME_OF[arrow.type], len(arrow), arrow.null_count, buffers]
+        if arrow is not None and arrow.type in _NAME_OF and len(arrow) and not arrow.null_count:
+            return self._text(arrow)
         if arrow is not None and arrow.type not in _AS_NUMPY:
             sink = pa.BufferOutputStream()
             batch = pa.RecordBatch.from_arrays([arrow], ["values"])
@@ -162,14 +160,15 @@ class _Writer:
         valid = None if column.valid is None else self._array(column.valid)
         return [_COLUMN, self._array(column.data), valid, type_to_bytes(column.type)]
 
-    def _records(self, records: Sequence[Any]) -> Any:
-        """Return what was emitted: as columns, if all records have the same fields."""
-        if set(map(type, records)) == {dict}:
-            names, *others = {tuple(each) for each in records}
-            if names and not others and all(map(is_name, names)):
-                columns = [self._values([each[name] for each in records]) for name in names]
-                return [_FIELDS, list(names), columns]
-        return self._values(records)
+    def _text(self, array: pa.Array) -> Any:
+        """Return text or bytes without nulls: where each value begins, and then all of them."""
+        name = _NAME_OF[array.type]
+        _, begins, data = array.buffers()
+        kind = np.int64 if name.startswith("large") else np.int32
+        begins = np.frombuffer(begins, dtype=kind)[array.offset : array.offset + len(array) + 1]
+        first, last = begins[0], begins[-1]
+        text = b"" if data is None else memoryview(data)[first:last]
+        return [_TEXT, name, self._array(begins - first), self._buffer(text, 1)]
 
     def _values(self, values: Sequence[Any]) -> Any:
         """Return Python values, as short as their types allow."""
@@ -251,14 +250,13 @@ class _Reader:
             return int(node[1], 16)
         if tag == _INTS:
             return self.value(node[1]).tolist()
-        if tag == _BUFFERS:
-            _, name, length, nulls, numbers = node
-            buffers = [None if at is None else pa.py_buffer(self._buffer(at)) for at in numbers]
+        if tag == _TEXT:
+            _, name, begins, data = node
+            begins = pa.py_buffer(self.value(begins))
+            buffers = [None, begins, pa.py_buffer(self._buffer(data))]
             kind = _AS_BUFFERS[name]
-            return Column(arrow=pa.Array.from_buffers(kind, length, buffers, nulls))
-        if tag == _FIELDS:
-            columns = (Column.of_objects(self.value(each)) for each in node[2])
-            return dict(zip(node[1], columns, strict=True))
+            length = len(begins) // (8 if name.startswith("large") else 4) - 1
+            return Column(arrow=pa.Array.from_buffers(kind, length, buffers))
         if tag == _ROWS:
             _, names, count, columns = node
             if not names:

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
@@ -38,6 +39,9 @@ Request: TypeAlias = tuple[Any, ...]
 
 _EXIT = "SystemExit"
 _SECONDS_TO_END = 1.0
+_MS_TO_LOOK = 1_000
+_BUFFERED = 1 << 15
+"""So many bytes of a request a pipe holds for certain before any is read."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -155,6 +159,7 @@ class WorkerPool:
         self._numbers = numbers
         self._answer = answer
         self._pipes: dict[int, Connection] = {}
+        self._bells: dict[int, Bell] = {}
         self._processes: dict[int, Any] = {}
         self._closed = False
 
@@ -173,10 +178,15 @@ class WorkerPool:
         self.start()
         for number, request in requests.items():
             data = pack(request)
+            bell, is_long = self._bells[number], len(data) > _BUFFERED
+            if is_long:  # it has to be read while it is sent
+                bell.ring()
             try:
                 self._pipes[number].send_bytes(data)
             except OSError as error:
                 raise self._lost(number) from error
+            if not is_long:
+                bell.ring()
         answers = {} if own is None else {0: own()}
         for number in requests:
             try:
@@ -189,14 +199,17 @@ class WorkerPool:
         """End the workers; a second call does nothing."""
         self._closed = True
         pipes, self._pipes = self._pipes, {}
-        for pipe in pipes.values():
+        for number, pipe in pipes.items():
             pipe.close()
+            self._bells[number].ring()
         for process in self._processes.values():
             process.join(_SECONDS_TO_END)
             if process.is_alive():  # a hook that does not return
                 process.kill()
                 process.join()
-        self._processes = {}
+        for bell in self._bells.values():
+            bell.close()
+        self._processes, self._bells = {}, {}
 
     def start(self) -> None:
         """Fork the workers; a second call does nothing."""
@@ -209,10 +222,11 @@ class WorkerPool:
         is_main = threading.current_thread() is threading.main_thread()
         for number in self._numbers:
             here, there = forking.Pipe()
+            bell = Bell()
             others = (*self._pipes.values(), here)
             process = forking.Process(
                 target=_serve,
-                args=(number, there, others, self._answer, is_main),
+                args=(number, there, bell, others, self._answer, is_main),
                 name=f"lowwater worker {number + 1}",
                 daemon=True,
             )
@@ -222,6 +236,7 @@ class WorkerPool:
                 process.start()
             there.close()
             self._pipes[number] = here
+            self._bells[number] = bell
             self._processes[number] = process
 
     def _lost(self, number: int) -> LowwaterError:
@@ -236,11 +251,46 @@ class WorkerPool:
             else f"has ended, with the exit code {code}"
         )
         return WorkerLost(
-            f"worker {number + 1} of {self._numbers[-1] + 1} (process {process.pid}) {how}",
+            f"worker process {number + 1} of {self._numbers[-1] + 1} (pid {process.pid}) {how}",
             where="run(workers=)",
             hint="If the system was out of memory, use fewer workers; a run with state= goes on "
             "from its last commit when it is started again",
         )
+
+
+@final
+class Bell:
+    """Wakes a worker that has been sent a request; on Linux only, elsewhere the pipe does.
+
+    Linux takes a process that waits for a pipe for one that goes on where the other stops: it puts
+    it on the processor of the process that writes, which has more to do here. One that waits for an
+    event may go on anywhere.
+    """
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_CLOEXEC) if sys.platform == "linux" else None
+
+    def ring(self) -> None:
+        """Wake the worker."""
+        if self._event is not None:
+            os.eventfd_write(self._event, 1)
+
+    def wait(self, pipe: Connection) -> None:  # pragma: no cover (it runs in the workers)
+        """Wait for the bell, or for the end of the pipe."""
+        if self._event is None:
+            return
+        bell = select.poll()
+        bell.register(self._event, select.POLLIN)
+        while not bell.poll(_MS_TO_LOOK):
+            if pipe.poll():  # the end, or what has come before its bell
+                return
+        os.eventfd_read(self._event)
+
+    def close(self) -> None:
+        """Release it."""
+        if self._event is not None:
+            os.close(self._event)
+            self._event = None
 
 
 def as_plain(error: BaseException) -> list[Any]:
@@ -272,7 +322,7 @@ def as_error(plain: Sequence[Any]) -> LowwaterError | SystemExit:
     made = kind.__new__(kind)  # a class of the user may be made of something else
     LowwaterError.__init__(made, what, where=where, hint=hint)
     if cause:
-        made.add_note(f"In a worker process:\n{cause}")
+        made.add_note(f"In a worker:\n{cause}")
     return made
 
 
@@ -295,6 +345,7 @@ def _kinds(of: type[LowwaterError]) -> Iterator[type[LowwaterError]]:
 def _serve(
     number: int,
     pipe: Connection,
+    bell: Bell,
     others: Sequence[Connection],
     answer: Answer,
     is_forked_by_main: bool,
@@ -308,6 +359,7 @@ def _serve(
     for other in others:  # else a pipe would not end with the run, but with its last worker
         other.close()
     while True:
+        bell.wait(pipe)
         try:
             request = unpack(pipe.recv_bytes())
         except (EOFError, OSError):

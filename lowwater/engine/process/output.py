@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.process.key_parts import SHIFT
-from lowwater.engine.records.batch import HIDDEN, Records, columns_of
+from lowwater.engine.records.batch import HIDDEN, Records, columns_of, is_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import (
     MICROS_UTC,
@@ -69,6 +69,16 @@ class Emitted:
             DataError: A record has a field whose name cannot be a column's.
         """
         return self.values if isinstance(self.values, Mapping) else columns_of(self.values)
+
+    def in_columns(self) -> Emitted:
+        """Return the same with the records as columns, if all have the same fields."""
+        values = self.values
+        if isinstance(values, Mapping) or set(map(type, values)) != {dict}:
+            return self
+        names, *others = {tuple(each) for each in values}
+        if not names or others or not all(map(is_name, names)):
+            return self
+        return replace(self, values=columns_of(values))
 
     def to_list(self) -> list[Any]:
         """Return the records as Python values: those of a vectorised process as dicts."""

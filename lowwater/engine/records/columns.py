@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import repeat
 from operator import is_
 from typing import Any, final
@@ -262,6 +262,7 @@ def type_to_bytes(kind: pa.DataType | None) -> bytes | None:
     return data
 
 
+@lru_cache(maxsize=1024)
 def type_from_bytes(data: bytes | None) -> pa.DataType | None:
     """Decode a type that :func:`type_to_bytes` encoded.
 

@@ -171,7 +171,7 @@ def test_what_a_function_changes_stays_in_its_process() -> None:
 
     stage = source().filter(noted)
     assert len(stage.collect(workers=2).values()) == len(RECORDS)
-    assert seen == []
+    assert 0 < len(seen) < len(RECORDS)  # those of the run's own process
 
 
 def test_expressions_alone_are_nothing_to_do() -> None:
