@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.process.output import Order
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
-from lowwater.engine.records.steps import Bundle, ClockAdvance, WatermarkAdvance
+from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
 from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
@@ -179,3 +180,119 @@ def test_workers_are_told_of_a_watermark_when_something_is_due() -> None:
         operator.step(WatermarkAdvance(40))
         assert (asked()[3:], operator.state_rows) == (["advance"], 0)
         assert operator.output_watermark == 40
+
+
+class Echo:
+    """Emits what it gets, with the last record before; refuses some; counts when it is quiet."""
+
+    last = lw.value_cell()
+    quiet = lw.timer()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        if record["n"] % 5 == 4:
+            ctx.late(f"not {record['n']}")
+            return
+        ctx.emit({"got": record, "last": ctx.last.get()})
+        ctx.last.set(record["n"])
+        ctx.quiet.set(ctx.time + 6)
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"quiet": ctx.last.get(), "watermark": ctx.watermark})
+        ctx.last.clear()
+
+
+KEYS: dict[str, Any] = {
+    "int": lambda at: Column.from_arrow(pa.array(at, pa.int64())),
+    "text": lambda at: Column.from_arrow(pa.array([f"k{n}" for n in at])),
+    "float": lambda at: Column.from_arrow(pa.array([n + 0.5 for n in at])),
+    "objects": lambda at: Column.of_objects([n if n % 2 else f"k{n}" for n in at]),
+}
+VALUES: dict[str, Any] = {
+    "a": lambda at: Column.from_arrow(pa.array([None if n % 3 else n for n in at], pa.int64())),
+    "b": lambda at: Column.of_objects([[n] for n in at]),
+    "c": lambda at: Column.from_arrow(pa.array([n / 2 for n in at])),
+}
+BUNDLES = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(KEYS)),
+        st.lists(st.sampled_from(sorted(VALUES)), unique=True, max_size=3),
+        st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), min_size=1, max_size=6),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+def bundle_of(number: int, keys: str, names: list[str], rows: list[tuple[int, int]]) -> Bundle:
+    at = [key for _, key in rows]
+    values = {name: VALUES[name](at) for name in names}
+    values["n"] = Column.from_arrow(pa.array([10 * number + nth for nth in range(len(rows))]))
+    return Bundle(np.array([time for time, _ in rows]), (KEYS[keys](at),), values)
+
+
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+@examples(3, is_core=True)
+@given(
+    bundles=BUNDLES,
+    count=st.integers(2, 8),
+    other=st.integers(1, 8),
+    to=st.lists(st.integers(0, 50), min_size=1, max_size=3),
+)
+def test_columns_and_types_of_keys_that_differ_among_bundles(
+    order: Order, bundles: list[Any], count: int, other: int, to: list[int]
+) -> None:
+    """A worker sees some of the bundles only. Each record has the columns that it came with."""
+    work = Computed(Echo(), None, ("main",), order=order)
+
+    def parts(count: int) -> PartedProcess:
+        made = PartedProcess(work, 0, SimulatedWorkers(count))
+        made.keep_in_store(StoredPlace(STAGE, 0, KEY_GROUPS))
+        return made
+
+    whole = ProcessOperator(work.process, order=order)
+    one, many = parts(1), parts(count)
+    stores = [MemoryStore(MemoryContents()) for _ in range(2)]
+    came: dict[int, dict[str, Any]] = {}
+    steps: list[tuple[Any, bool]] = []
+    for number, (keys, names, rows, survives) in enumerate(bundles):
+        bundle = bundle_of(number, keys, names, rows)
+        came.update(zip(*_columns(bundle), strict=True))
+        steps += [(bundle, survives), (WatermarkAdvance(to[number % len(to)] + number), True)]
+    for step, survives in [*steps, (EndOfInput(), True)]:
+        found = [_told(operator.step(step)) for operator in (whole, one, many)]
+        assert found[1] == found[2]
+        for at in range(2):
+            assert sorted(found[0][at], key=repr) == sorted(found[1][at], key=repr)
+        for _, _, value in found[0][0]:
+            if "got" in value:
+                assert value["got"] == came[value["got"]["n"]]
+        if not survives:
+            for operator, store in zip((one, many), stores, strict=True):
+                committed(operator, store)
+            assert list(stores[0].scan(b"", END)) == list(stores[1].scan(b"", END))
+            one, many, count, other = parts(1), parts(other), other, count
+            one.restore(stores[0])
+            many.restore(stores[1])
+    assert one.state_rows == many.state_rows == whole.state_rows == 0
+
+
+def _columns(bundle: Bundle) -> tuple[list[int], list[dict[str, Any]]]:
+    columns = [column.to_list() for column in bundle.values.values()]
+    rows = [dict(zip(bundle.values, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [row["n"] for row in rows], rows
+
+
+def _told(output: Any) -> tuple[list[Any], list[Any], Any]:
+    """What was emitted (key, time, value), what was late, and the types of keys."""
+    emitted = output.outputs.get("main")
+    given: list[Any] = []
+    types = None
+    if emitted is not None:
+        (column,) = emitted.keys
+        types = column.type, column.data.dtype
+        keys = [(type(key), key) for key in column.to_list(exact=True)]
+        given = list(zip(keys, emitted.times.tolist(), emitted.to_list(), strict=True))
+    late = [] if output.late is None else list(output.late.all_details())
+    if output.late_of is not None:
+        late = list(zip(late, _columns(output.late_of)[1], strict=True))
+    return given, late, types

@@ -178,7 +178,7 @@ class HostedParts:
         with MemoryStore(contents) as store:
             operator.restore(store)
         times = operator.watermark, operator.clock, operator.output_watermark
-        return times, operator.last_waiting, operator.records.kinds, self.stand()
+        return times, operator.last_waiting, operator.stored_kinds, self.stand()
 
     def _done(
         self,

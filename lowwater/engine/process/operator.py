@@ -25,6 +25,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
     without_late,
 )
+from lowwater.engine.records.stored_keys import Kinds
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.arrays import distinct
@@ -157,6 +158,12 @@ class ProcessOperator:
         Nothing is kept of a key that has neither a cell nor a timer (S-K2).
         """
         return len(self._engine) + sum(map(len, self._every_waiting))
+
+    @property
+    def stored_kinds(self) -> Kinds | None:
+        """The types of the keys that are stored, of a per-record process; ``None`` before any."""
+        stored = self._stored
+        return stored.kinds if isinstance(stored, StoredProcess) else None
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""

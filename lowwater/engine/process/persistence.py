@@ -19,7 +19,7 @@ from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
 from lowwater.engine.records.steps import key_values
-from lowwater.engine.records.stored_keys import StoredKeys
+from lowwater.engine.records.stored_keys import Kinds, StoredKeys
 from lowwater.engine.window.placement import Placement
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
@@ -281,6 +281,12 @@ class StoredProcess:
         found = [len(scopes), *(count for count, cell in cells if cell.name in known)]
         if found != record["counts"] or timers.counts.get(part, 0) != record["timers"]:
             raise damaged(_WHAT, "parts of it are missing")
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """The types of the keys; ``None`` before any key."""
+        every = (part.facts.keys.kinds for part in self._parts.values())
+        return next((kinds for kinds in every if kinds is not None), None)
 
     def _write_scopes(self, batch: Batch) -> dict[int, _Place]:
         """Write what keys changed; return where those were stored that are there no longer."""

@@ -20,7 +20,7 @@ from lowwater.engine.process.timers import Chains, Due, Timers
 from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
 from lowwater.engine.records.steps import Bundle, PlainRecords
-from lowwater.engine.records.stored_keys import Kinds, kinds_of
+from lowwater.engine.records.stored_keys import Kinds
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
@@ -130,12 +130,6 @@ class RecordProcess:
     def part(self) -> int:
         """The part of the key whose hook has run last."""
         return self._cursor.scope >> SHIFT
-
-    @property
-    def kinds(self) -> Kinds | None:
-        """The types of the keys; ``None`` before any key."""
-        keys = self._state_keys.keys
-        return None if keys is None else kinds_of(keys)
 
     def become(self, kinds: Kinds) -> None:
         """Take keys as being of these types: those of the stage, of which these are some."""
