@@ -15,8 +15,9 @@ from typing import final
 import numpy as np
 
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
+from lowwater.engine.records.key_hash import KEY_GROUPS, hash_keys
 from lowwater.state.key_layout import StoredPlace
+from lowwater.state.xxh64 import UInt64Array
 from lowwater.time import Int64Array
 
 PARTS = 16
@@ -45,7 +46,12 @@ def parts_of(keys: Sequence[Column]) -> Int64Array:
     Args:
         keys: The key columns, at least one.
     """
-    return key_groups(keys, KEY_GROUPS).astype(np.int64) // _GROUPS
+    return parts_of_hashes(hash_keys(keys))
+
+
+def parts_of_hashes(hashes: UInt64Array) -> Int64Array:
+    """Return the part of each key, int64, by the hash of the key."""
+    return (hashes % np.uint64(KEY_GROUPS)).astype(np.int64) // _GROUPS
 
 
 def place_of_part(stage: str, part: int) -> StoredPlace:

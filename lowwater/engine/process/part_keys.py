@@ -68,8 +68,10 @@ class PartKeys:
         if self.capacity > len(self._ids):
             self._ids = widened(self._ids, 2 * self.capacity)
         rows = np.array(numbers, dtype=np.int64)
-        self._ids[rows] = np.array(keys, dtype=np.int64) & BELOW
+        self._ids[rows] = ids = np.array(keys, dtype=np.int64) & BELOW
         self._stored.use(self)
+        if (hashes := self._state_keys.hashes(ids)) is not None:
+            self._stored.know(rows, hashes)
         self._stored.want(rows)
         return numbers
 

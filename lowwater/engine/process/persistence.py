@@ -22,7 +22,7 @@ from lowwater.engine.records.steps import key_values
 from lowwater.engine.records.stored_keys import Kinds, StoredKeys
 from lowwater.engine.window.placement import Placement
 from lowwater.errors import StateError
-from lowwater.state.codec import decode, encode
+from lowwater.state.codec import Encoded, decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.key_layout import StoredPlace, decode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
@@ -80,6 +80,8 @@ class StoredFacts:
         self.place = place
         self._waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
         self.keys = StoredKeys(place, KEYS)
+        self._windows = None if placement is None else repr(placement.windowing.windows)
+        self._encoded = Encoded(self._declared())
 
     def write(self, batch: Batch, facts: dict[str, int], **beside: Any) -> None:
         """Add the facts to a batch, and what the kind of process stores beside them."""
@@ -91,8 +93,8 @@ class StoredFacts:
                 "lateness": 0 if placement is None else placement.windowing.lateness_us,
                 "gone until": START_OF_TIME if placement is None else placement.gone_until,
             },
-            "declared": self._declared(),
-            "windows": None if placement is None else repr(placement.windowing.windows),
+            "declared": self._encoded,
+            "windows": self._windows,
             "keys": self.keys.record(),
             "groups": self.place.count,
             **beside,
@@ -144,7 +146,7 @@ class StoredFacts:
 
     def _check_same(self, record: Any) -> None:
         """Raise ``StateError`` unless stored facts go with the process's declarations."""
-        definition, placement = self._definition, self._placement
+        definition = self._definition
         now = self._declared()
         for each in record["declared"]:
             if each not in now:
@@ -154,10 +156,10 @@ class StoredFacts:
                     where=definition.name,
                     hint="Declare it as it was, or reset the state",
                 )
-        windows = None if placement is None else repr(placement.windowing.windows)
-        if record["windows"] != windows:
+        if record["windows"] != self._windows:
             raise StateError(
-                f"the stored state is of windows={record['windows']}, the process has {windows}",
+                f"the stored state is of windows={record['windows']}, the process has "
+                f"{self._windows}",
                 where=definition.name,
                 hint="Use the windows as they were, or reset the state",
             )
@@ -211,6 +213,7 @@ class StoredProcess:
             for part, place in places.items()
         }
         self._place = next(iter(places.values()))
+        self._groups_here = [group for place in places.values() for group in place.groups]
         # Of each stored scope: its key group, and a bit for each cell that it holds.
         self._stored: dict[int, int] = {}
         # The number that each key is stored under, while it has a scope.
@@ -362,10 +365,13 @@ class StoredProcess:
 
     def _write_cells(self, batch: Batch) -> None:
         stored, bits = self._stored, len(self._cells)
+        # Of a scope in windows, its own number is that of its row; else that of its key.
+        numbers = None if self._state_keys.windowed else self._numbers
         for nth, cell in enumerate(self._cells):
             keys: list[bytes] = []
             values: list[bytes] = []
             gone: list[bytes] = []
+            prefix = {group: self._prefix(CELLS, group, cell.name) for group in self._groups_here}
             for scope in sorted(cell.changed):
                 try:
                     value = cell.encoded(scope)
@@ -375,7 +381,8 @@ class StoredProcess:
                 known = stored.get(scope)
                 if known is None:
                     continue
-                row = self._row(CELLS, known >> bits, self._number(scope), cell.name)
+                number = scope & BELOW if numbers is None else numbers[scope]
+                row = prefix[known >> bits] + (number + _BIAS).to_bytes(_WIDTH)
                 held = known >> nth & 1
                 if value is not None:
                     keys.append(row)

@@ -6,12 +6,14 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.process.key_parts import BELOW, SHIFT, Dealt, parts_of
+from lowwater.engine.process.key_parts import BELOW, SHIFT, Dealt, parts_of_hashes
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import Kinds, become
 from lowwater.errors import InternalError
 from lowwater.state.arrays import distinct, widened
+from lowwater.state.xxh64 import UInt64Array
 from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
 
@@ -42,7 +44,9 @@ class StateKeys:
         self.changed: set[int] = set()
         self.left: set[int] = set()
         self._parted = parted
-        self._part = np.zeros(0, dtype=np.int64)  # of each id of the dictionary; -1: not known
+        # Of each id of the dictionary: the hash of its key, and its part; -1: not known.
+        self._hash = np.zeros(0, dtype=np.uint64)
+        self._part = np.zeros(0, dtype=np.int64)
         self._kinds: Kinds | None = None
         self._value: dict[int, Any] = {}
         self._places: dict[int, tuple[int, int, int]] = {}
@@ -69,13 +73,19 @@ class StateKeys:
             return ids
         if self.keys.capacity > len(self._part):
             self._part = widened(self._part, 2 * self.keys.capacity, -1)
+            self._hash = widened(self._hash, 2 * self.keys.capacity)
         parts = self._part[ids]
         unknown = parts < 0
         if unknown.any():
             new = distinct(ids[unknown])
-            self._part[new] = parts_of(self.keys.decode(new))
+            self._hash[new] = hashes = hash_keys(self.keys.decode(new))
+            self._part[new] = parts_of_hashes(hashes)
             parts = self._part[ids]
         return ids | parts << SHIFT
+
+    def hashes(self, ids: Int64Array) -> UInt64Array | None:
+        """Return the hashes of keys, by ids of the dictionary; ``None`` if they are not known."""
+        return self._hash[ids] if self._parted else None
 
     def become(self, kinds: Kinds) -> None:
         """Take keys as being of these types: those of the stage, of which these are some."""
