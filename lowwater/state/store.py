@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, final, runtime_checkable
 
@@ -152,6 +152,18 @@ class Batch:
         if start < stop:
             self._changes.append(DeleteRange(start, stop))
             self._size_bytes += len(start) + len(stop)
+
+    def add(self, changes: Iterable[Change]) -> None:
+        """Add changes of another batch, which are not checked again."""
+        for change in changes:
+            self._changes.append(change)
+            match change:
+                case Put(keys, values):
+                    self._size_bytes += sum(map(len, keys)) + sum(map(len, values))
+                case Delete(keys):
+                    self._size_bytes += sum(map(len, keys))
+                case DeleteRange(start, stop):
+                    self._size_bytes += len(start) + len(stop)
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes in order, columns as lists of some thousand rows: for stores.

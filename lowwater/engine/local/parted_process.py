@@ -36,7 +36,7 @@ from lowwater.engine.records.stored_keys import Kinds, become, kinds_of
 from lowwater.errors import InternalError, LowwaterError
 from lowwater.state.key_layout import StoredPlace, group_range
 from lowwater.state.memory import MemoryContents, MemoryStore
-from lowwater.state.store import Batch, Delete, DeleteRange, Put, StateStore
+from lowwater.state.store import Batch, Change, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.watermark import Hold
 
@@ -97,18 +97,14 @@ class HostedParts:
         """Do what is asked.
 
         Args:
-            request: A method; the stage's watermark and clock, up to which nothing is due, unless
-                the method says so; its output watermark; the types of its keys; and arguments.
+            request: A method; the stage's watermark and clock, up to which nothing is due; its
+                output watermark; the types of its keys; and arguments.
         """
         name, watermark, clock, output_watermark, kinds, *arguments = request
         operator = self._operator
         if kinds is not None:
             operator.records.become(kinds)
-        if clock > operator.clock and clock < operator.next_deadline:
-            operator.step(ClockAdvance(clock))
-        if watermark > operator.watermark:
-            operator.step(WatermarkAdvance(watermark))
-        operator.records.meet(output_watermark)
+        operator.records.stand_at(watermark, clock, output_watermark)
         return getattr(self, name)(*arguments)
 
     def stand(self) -> tuple[Any, ...]:
@@ -147,22 +143,11 @@ class HostedParts:
         """End the input; the last record of all parts came at ``after``."""
         return self._done(EndOfInput(after))
 
-    def save(self) -> list[Any]:
-        """Return the changes since the last time: methods of a batch, and their arguments."""
-        changes: list[Any] = []
+    def save(self) -> list[Change]:
+        """Return the changes since the last time."""
         batch = Batch()
         self._operator.save(batch)
-        for change in batch.changes():
-            match change:
-                case Put(keys, values):
-                    changes.append(["put", keys, values])
-                case Delete(keys):
-                    changes.append(["delete", keys])
-                case DeleteRange(start, stop):
-                    changes.append(["delete_range", start, stop])
-                case _:
-                    assert_never(change)
-        return changes
+        return list(batch.changes())
 
     def restore(self, rows: Sequence[tuple[bytes, bytes]]) -> Any:
         """Load what was saved; return its times, the types of its keys, and how the parts stand.
@@ -328,8 +313,7 @@ class PartedProcess:
             StateError: A cell holds what cannot be stored; the message names cell and key.
         """
         for changes in self._ask("save"):
-            for name, *arguments in changes:
-                getattr(batch, name)(*arguments)
+            batch.add(changes)
 
     def restore(self, store: StateStore) -> None:
         """Load what was saved in a store, before the first step.

@@ -23,6 +23,7 @@ from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError, InternalError, StateError
 from lowwater.state.arrays import object_array
 from lowwater.state.codec import decode, encode
+from lowwater.state.store import Delete, DeleteRange, Put
 from lowwater.watermark import Hold
 
 _ALIGNED = 8
@@ -38,7 +39,9 @@ _AS_BUFFERS = {
 }
 _NAME_OF = {kind: name for name, kind in _AS_BUFFERS.items()}
 
-_CLASSES: Final[tuple[type, ...]] = (Bundle, Emitted, ProcessOutput, LateBatch, Hold)
+_CLASSES: Final[tuple[type, ...]] = (
+    Bundle, Emitted, ProcessOutput, LateBatch, Hold, Put, Delete, DeleteRange,
+)  # fmt: skip
 _PARTS: dict[type, tuple[int, Callable[[Any], Any], int]] = {
     kind: (number, attrgetter(*[f.name for f in fields(kind)]), len(fields(kind)))
     for number, kind in enumerate(_CLASSES)

@@ -135,6 +135,13 @@ class RecordProcess:
         """Take keys as being of these types: those of the stage, of which these are some."""
         self._state_keys.become(kinds)
 
+    def stand_at(self, watermark: int, clock: int, output_watermark: int) -> None:
+        """Advance to where other operators of the stage are: nothing is due here until then."""
+        self.watermark = max(self.watermark, watermark)
+        if clock < self.next_deadline:
+            self.clock = max(self.clock, clock)
+        self.meet(output_watermark)
+
     def meet(self, output_watermark: int) -> None:
         """Set the output watermark; among operators for other keys it is the lowest of all."""
         self.output_watermark = output_watermark
