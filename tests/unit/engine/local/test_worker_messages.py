@@ -65,6 +65,8 @@ def test_python_values(values: list[Any]) -> None:
     emitted = Emitted(times, (column,), values, places=times)
     (back, parts), late = unpack(pack(((emitted, times), None)))
     assert typed(back.to_list()) == typed(values)
+    assert typed(emitted.in_columns().to_list()) == typed(values)
+    assert typed(unpack(pack(emitted.in_columns())).to_list()) == typed(values)
     assert back.places.tolist() == parts.tolist() == times.tolist()
     assert late is None
     assert back.start is back.signs is None
@@ -85,13 +87,17 @@ ARRAYS = [
     pa.array([{"x": 1}, None]),
     pa.array([b"\x00", b""], pa.large_binary()),
     pa.array([], pa.string()),
+    pa.array(["", ""]),
+    pa.array(["", "a", "ü", "bc"]),
+    pa.array(["", "a", "ü", "bc"], pa.large_string()),
+    pa.array([b"\xff", b"", b"\x00\x01"]),
     pa.nulls(2),
 ]
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.type))
 def test_columns_of_arrow(array: pa.Array) -> None:
-    for given_array in (array, array[1:]):
+    for given_array in (array, array[1:], array[:1], array[1:3]):
         column = Column.from_arrow(given_array)
         found = unpack(pack(column))
         assert found.to_arrow().equals(given_array)
