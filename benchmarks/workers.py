@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.workers [RECORDS [CASE ...]]``: medians of five rounds, in turn. *Two runs
 side by side* are whole runs without workers in two processes, which share nothing: what two of this
-machine's processors give at most. *CPU* is the time of one worker to that of the run and half of
-two workers: what two would be to one if no other work took their processors.
+machine's processors give at most. *CPU* is the time of one worker to that of the busier of two (the
+run's own process is one): what two would be to one if no other work took their processors.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Spent:
     @property
     def of_two(self) -> float:
         """What a run with two workers takes if each has a processor."""
-        return self.here + self.there / 2
+        return max(self.here, self.there)
 
 
 def spent(path: Path, case: str, workers: int | None) -> Spent:

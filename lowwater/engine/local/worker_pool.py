@@ -176,23 +176,15 @@ class WorkerPool:
             WorkerLost: A worker has ended.
         """
         self.start()
-        for number, request in requests.items():
-            data = pack(request)
-            bell, is_long = self._bells[number], len(data) > _BUFFERED
-            if is_long:  # it has to be read while it is sent
-                bell.ring()
-            try:
-                self._pipes[number].send_bytes(data)
-            except OSError as error:
-                raise self._lost(number) from error
-            if not is_long:
-                bell.ring()
-        answers = {} if own is None else {0: own()}
-        for number in requests:
-            try:
-                answers[number] = unpack(self._pipes[number].recv_bytes())
-            except (EOFError, OSError) as error:
-                raise self._lost(number) from error
+        try:
+            for number, request in requests.items():
+                self._send(number, pack(request))
+            answers = {} if own is None else {0: own()}
+            for number in requests:
+                answers[number] = unpack(self._received(number))
+        except BaseException:
+            self.close()  # what is not received would be taken for the answer of a later request
+            raise
         return answers
 
     def close(self) -> None:
@@ -238,6 +230,23 @@ class WorkerPool:
             self._pipes[number] = here
             self._bells[number] = bell
             self._processes[number] = process
+
+    def _send(self, number: int, data: bytes) -> None:
+        bell, is_long = self._bells[number], len(data) > _BUFFERED
+        if is_long:  # it has to be read while it is sent
+            bell.ring()
+        try:
+            self._pipes[number].send_bytes(data)
+        except OSError as error:
+            raise self._lost(number) from error
+        if not is_long:
+            bell.ring()
+
+    def _received(self, number: int) -> bytes:
+        try:
+            return self._pipes[number].recv_bytes()
+        except (EOFError, OSError) as error:
+            raise self._lost(number) from error
 
     def _lost(self, number: int) -> LowwaterError:
         process = self._processes[number]
