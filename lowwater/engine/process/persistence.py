@@ -82,10 +82,14 @@ class StoredFacts:
         self.keys = StoredKeys(place, KEYS)
         self._windows = None if placement is None else repr(placement.windowing.windows)
         self._encoded = Encoded(self._declared())
+        self._keys_encoded = Encoded(None)
+        self._keys_were: dict[str, Any] | None = None
 
     def write(self, batch: Batch, facts: dict[str, int], **beside: Any) -> None:
         """Add the facts to a batch, and what the kind of process stores beside them."""
-        placement = self._placement
+        placement, keys = self._placement, self.keys.record()
+        if keys != self._keys_were:
+            self._keys_encoded, self._keys_were = Encoded(keys), keys
         record = {
             "layout": FORMATS[FORMAT],
             "facts": {
@@ -95,7 +99,7 @@ class StoredFacts:
             },
             "declared": self._encoded,
             "windows": self._windows,
-            "keys": self.keys.record(),
+            "keys": self._keys_encoded,
             "groups": self.place.count,
             **beside,
         }
