@@ -24,6 +24,7 @@ from lowwater.engine.process.output import Order
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
@@ -256,7 +257,7 @@ def test_columns_and_types_of_keys_that_differ_among_bundles(
     steps: list[tuple[Any, bool]] = []
     for number, (keys, names, rows, survives) in enumerate(bundles):
         bundle = bundle_of(number, keys, names, rows)
-        came.update(zip(*_columns(bundle), strict=True))
+        came.update({row["n"]: row for row in _rows(bundle)})
         steps += [(bundle, survives), (WatermarkAdvance(to[number % len(to)] + number), True)]
     for step, survives in [*steps, (EndOfInput(), True)]:
         found = [_told(operator.step(step)) for operator in (whole, one, many)]
@@ -276,10 +277,9 @@ def test_columns_and_types_of_keys_that_differ_among_bundles(
     assert one.state_rows == many.state_rows == whole.state_rows == 0
 
 
-def _columns(bundle: Bundle) -> tuple[list[int], list[dict[str, Any]]]:
+def _rows(bundle: Bundle) -> list[dict[str, Any]]:
     columns = [column.to_list() for column in bundle.values.values()]
-    rows = [dict(zip(bundle.values, row, strict=True)) for row in zip(*columns, strict=True)]
-    return [row["n"] for row in rows], rows
+    return [dict(zip(bundle.values, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _told(output: Any) -> tuple[list[Any], list[Any], Any]:
@@ -294,5 +294,72 @@ def _told(output: Any) -> tuple[list[Any], list[Any], Any]:
         given = list(zip(keys, emitted.times.tolist(), emitted.to_list(), strict=True))
     late = [] if output.late is None else list(output.late.all_details())
     if output.late_of is not None:
-        late = list(zip(late, _columns(output.late_of)[1], strict=True))
+        late = list(zip(late, _rows(output.late_of), strict=True))
     return given, late, types
+
+
+class Gaps:
+    """Tells of each hook, with the watermark that it sees."""
+
+    count = lw.value_cell(0)
+    soon = lw.timer()
+    wall = lw.timer(domain="processing")
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        assert ctx.window is not None
+        ctx.count.set(ctx.count.get() + 1)
+        ctx.soon.set(min(ctx.time + record["after"], ctx.window.end))
+        if record["after"] % 3 == 0:
+            ctx.wall.set(ctx.clock)
+        self._tell("record", ctx)
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        if name == "soon" and ctx.count.get() % 2:
+            ctx.wall.set(ctx.clock)
+        self._tell(name, ctx)
+
+    def on_window_expired(self, ctx: lw.ProcessContext) -> None:
+        self._tell("expired", ctx)
+
+    @staticmethod
+    def _tell(what: str, ctx: lw.ProcessContext) -> None:
+        seen = None if ctx.ended else ctx.watermark
+        told = {"what": what, "count": ctx.count.get(), "watermark": seen}
+        ctx.emit(told, time=max(1, ctx.time, 100 if ctx.ended else ctx.watermark))
+
+
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+@examples(2, is_core=True)
+@given(
+    bundles=st.lists(
+        st.tuples(
+            st.lists(
+                st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(0, 5)),
+                min_size=1,
+                max_size=8,
+            ),
+            st.integers(0, 45),
+        ),
+        max_size=4,
+    ),
+    count=st.integers(2, 8),
+)
+def test_windows_with_gaps(order: Order, bundles: list[Any], count: int) -> None:
+    """Also at the end of the input, where the last record may be in no window."""
+    windowing = Windowing(windows=lw.SlidingWindows("3us", "10us"))
+    work = Computed(Gaps(), windowing, ("main",), order=order)
+    operators: list[Any] = [
+        ProcessOperator(work.process, windowing=windowing, order=order),
+        PartedProcess(work, 0, SimulatedWorkers(1)),
+        PartedProcess(work, 0, SimulatedWorkers(count)),
+    ]
+    steps: list[Any] = []
+    for rows, to in bundles:
+        times, keys, after = (np.array(column) for column in zip(*rows, strict=True))
+        keyed = (Column.of_objects([f"k{key}" for key in keys]),)
+        steps += [Bundle(times, keyed, {"after": Column(after)}), WatermarkAdvance(to)]
+    for step in [*steps, EndOfInput()]:
+        found = [_told(operator.step(step))[:2] for operator in operators]
+        assert found[1] == found[2]
+        for at in range(2):
+            assert sorted(found[0][at], key=repr) == sorted(found[1][at], key=repr)
