@@ -21,7 +21,7 @@ class SimulatedWorkers(Workers):  # type: ignore[misc]  # final
             each.add(place, made)
 
     def ask(
-        self, place: Place, requests: Mapping[int, Any], *, is_plain: bool = False
+        self, place: Place, requests: Mapping[int, Any], *, is_trusted: bool = False
     ) -> list[Any]:
         return [
             unpack(pack(self._each[at]._answer(at, unpack(pack((place, *request))))))

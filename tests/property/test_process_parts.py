@@ -299,7 +299,7 @@ def _told(output: Any) -> tuple[list[Any], list[Any], Any]:
 
 
 class Gaps:
-    """Tells of each hook, with the watermark that it sees."""
+    """Tells of each hook, with the watermark that it sees; timers set those of both domains."""
 
     count = lw.value_cell(0)
     soon = lw.timer()
@@ -310,12 +310,17 @@ class Gaps:
         ctx.count.set(ctx.count.get() + 1)
         ctx.soon.set(min(ctx.time + record["after"], ctx.window.end))
         if record["after"] % 3 == 0:
-            ctx.wall.set(ctx.clock)
+            ctx.wall.set(ctx.clock + record["after"])
         self._tell("record", ctx)
 
     def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
-        if name == "soon" and ctx.count.get() % 2:
+        count = ctx.count.get() + 1
+        ctx.count.set(count)
+        if name == "soon" and count < 6:
             ctx.wall.set(ctx.clock)
+        if name == "wall" and count < 6 and not ctx.ended:
+            assert ctx.window is not None
+            ctx.soon.set(max(0, ctx.window.start - 1))
         self._tell(name, ctx)
 
     def on_window_expired(self, ctx: lw.ProcessContext) -> None:
@@ -334,17 +339,20 @@ class Gaps:
     bundles=st.lists(
         st.tuples(
             st.lists(
-                st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(0, 5)),
+                st.tuples(st.integers(0, 24), st.integers(0, 9), st.integers(0, 5)),
                 min_size=1,
                 max_size=8,
             ),
-            st.integers(0, 45),
+            st.integers(0, 28),
+            st.integers(0, 9),
         ),
         max_size=4,
     ),
     count=st.integers(2, 8),
 )
-def test_windows_with_gaps(order: Order, bundles: list[Any], count: int) -> None:
+def test_windows_with_gaps_and_timers_that_set_others(
+    order: Order, bundles: list[Any], count: int
+) -> None:
     """Also at the end of the input, where the last record may be in no window."""
     windowing = Windowing(windows=lw.SlidingWindows("3us", "10us"))
     work = Computed(Gaps(), windowing, ("main",), order=order)
@@ -353,11 +361,12 @@ def test_windows_with_gaps(order: Order, bundles: list[Any], count: int) -> None
         PartedProcess(work, 0, SimulatedWorkers(1)),
         PartedProcess(work, 0, SimulatedWorkers(count)),
     ]
-    steps: list[Any] = []
-    for rows, to in bundles:
+    steps: list[Any] = [WatermarkAdvance(0), ClockAdvance(0)]
+    for rows, to, clock in bundles:
         times, keys, after = (np.array(column) for column in zip(*rows, strict=True))
         keyed = (Column.of_objects([f"k{key}" for key in keys]),)
-        steps += [Bundle(times, keyed, {"after": Column(after)}), WatermarkAdvance(to)]
+        steps += [Bundle(times, keyed, {"after": Column(after)})]
+        steps += [WatermarkAdvance(to), ClockAdvance(clock)]
     for step in [*steps, EndOfInput()]:
         found = [_told(operator.step(step))[:2] for operator in operators]
         assert found[1] == found[2]

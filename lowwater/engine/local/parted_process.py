@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias, assert_never, final
 
 import numpy as np
@@ -36,12 +36,15 @@ from lowwater.engine.records.stored_keys import Kinds, become, kinds_of
 from lowwater.errors import InternalError, LowwaterError
 from lowwater.state.key_layout import StoredPlace, group_range
 from lowwater.state.memory import MemoryContents, MemoryStore
-from lowwater.state.store import Batch, Change, StateStore
+from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.watermark import Hold
 
 Refused: TypeAlias = tuple[LateBatch, Bundle, Int64Array]
 """Records that waited and were refused, what they are, and the part of each, int64, shape (n,)."""
+
+
+_FEW = 64
 
 
 def is_parted(work: Computed) -> bool:
@@ -62,6 +65,7 @@ class PartsStatus(NamedTuple):
         open_windows: How many keys (in windows: keys and windows) have state.
         state_rows: The same, and how many records wait.
         hold: What holds the output watermark below the input's.
+        hold_part: The part of the key whose timer it is.
     """
 
     held_at: int = END_OF_TIME
@@ -70,6 +74,7 @@ class PartsStatus(NamedTuple):
     open_windows: int = 0
     state_rows: int = 0
     hold: Hold | None = None
+    hold_part: int = 0
 
 
 @final
@@ -118,6 +123,7 @@ class HostedParts:
                 operator.open_windows,
                 operator.state_rows,
                 operator.hold(),
+                operator.records.hold_part,
             )
         )
 
@@ -143,11 +149,14 @@ class HostedParts:
         """End the input; the last record of all parts came at ``after``."""
         return self._done(EndOfInput(after))
 
-    def save(self) -> list[Change]:
-        """Return the changes since the last time."""
+    def save(self) -> Any:
+        """Return (the failure: cell, part and error; the changes since the last time)."""
         batch = Batch()
-        self._operator.save(batch)
-        return list(batch.changes())
+        try:
+            self._operator.save(batch)
+        except LowwaterError as error:
+            return (self._operator.refused_at, as_plain(error)), []
+        return None, list(batch.changes())
 
     def restore(self, rows: Sequence[tuple[bytes, bytes]]) -> Any:
         """Load what was saved; return its times, the types of its keys, and how the parts stand.
@@ -263,8 +272,12 @@ class PartedProcess:
         if unknown:  # these workers have not been told of the watermark
             request = self._request("stand")
             self._stand(unknown, self._workers.ask(self._number, dict.fromkeys(unknown, request)))
-        holds = [each.hold for each in self._standing.values() if each.hold is not None]
-        return min(holds, key=_time_of, default=None)
+        holds = [
+            (each.hold.at, each.hold_part, each.hold)
+            for each in self._standing.values()
+            if each.hold is not None
+        ]
+        return min(holds)[2] if holds else None
 
     def step(self, step: StepInput | InputBundle) -> ProcessOutput:
         """Process one input and return its output (S-O1).
@@ -312,7 +325,10 @@ class PartedProcess:
         Raises:
             StateError: A cell holds what cannot be stored; the message names cell and key.
         """
-        for changes in self._ask("save"):
+        answers = self._ask("save")
+        if failures := [failure for failure, _ in answers if failure is not None]:
+            raise as_error(min(failures, key=itemgetter(0))[1])
+        for _, changes in answers:
             batch.add(changes)
 
     def restore(self, store: StateStore) -> None:
@@ -329,7 +345,7 @@ class PartedProcess:
                 rows[part % self._workers.count] += store.scan(*group_range(self._stage, group))
         header = START_OF_TIME, START_OF_TIME, START_OF_TIME, None
         requests = {at: ("restore", *header, some) for at, some in rows.items()}
-        answers = self._workers.ask(self._number, requests, is_plain=True)
+        answers = self._workers.ask(self._number, requests, is_trusted=True)
         times, lasts, kinds, standing = zip(*answers, strict=True)
         self.watermark, self.clock, self.output_watermark = times[0]
         self._last = max(lasts)
@@ -402,7 +418,7 @@ class PartedProcess:
     def _ask(self, name: str, *arguments: Any) -> list[Any]:
         request = self._request(name, *arguments)
         requests = dict.fromkeys(self._every, request)
-        return self._workers.ask(self._number, requests, is_plain=True)
+        return self._workers.ask(self._number, requests, is_trusted=True)
 
     def _request(self, name: str, *arguments: Any) -> Request:
         kinds = self._kinds.kinds
@@ -419,32 +435,29 @@ class KeyKinds:
     def __init__(self) -> None:
         self.kinds: Kinds | None = None
         self._keys: KeyDictionary | None = None  # a few keys that have these types
-        self._seen: Any = None
+        self._seen: set[Any] = set()
 
     def see(self, columns: Sequence[Column]) -> None:
         """Take note of the types of the keys of a bundle, which has some."""
-        types = (
-            [
-                column.data.dtype if column.arrow is None else column.arrow.type
-                for column in columns
-            ],
-            [column.type for column in columns],
+        types = tuple(
+            (column.type, column.data.dtype if column.arrow is None else None) for column in columns
         )
-        if types == self._seen:
+        if types in self._seen:
             return
         if self._keys is None:
             self._keys = KeyDictionary(len(columns))
+        elif len(self._keys) > _FEW:
+            self.resume(self.kinds)
         self._keys.encode(tuple(_one_value(column) for column in columns))
         self.kinds = kinds_of(self._keys)
-        self._seen = types if self._keys.is_typed else None
+        if self._keys.is_typed:
+            self._seen.add(types)
 
     def resume(self, kinds: Kinds | None) -> None:
-        """Go on from stored keys; ``None`` if there are none."""
+        """Go on from the types of stored keys; ``None`` if there are none."""
         if kinds is not None:
-            self.kinds, self._keys = (
-                [(kind, dtype) for kind, dtype in kinds],
-                KeyDictionary(len(kinds)),
-            )
+            self.kinds = [(kind, dtype) for kind, dtype in kinds]
+            self._keys = KeyDictionary(len(kinds))
             become(self._keys, self.kinds)
 
 
@@ -452,10 +465,11 @@ def in_order(emitted: Sequence[Emitted], *, of_records: bool) -> Emitted:
     """Return what workers emitted to one output in one order: by place, then by part.
 
     Args:
-        emitted: What each did, in this order; no two of them have the same part.
-        of_records: Whether places are of records: what two parts emitted has not the same one.
+        emitted: What each did; no two of them have the same part.
+        of_records: Whether places are of records: then no two parts emit at the same place, and
+            what one worker emitted is in this order. The order of the latest times is not.
     """
-    if len(emitted) == 1:
+    if len(emitted) == 1 and of_records:
         return emitted[0]
     places = np.concatenate([_places(each) for each in emitted])
     if of_records:
@@ -510,9 +524,6 @@ def refused_in_order(refused: Sequence[Refused]) -> tuple[LateBatch, Bundle]:
     said = [details[at] for at in order.tolist()]
     numbers = np.arange(len(order))
     return LateBatch(numbers, start, end, reason, every[0].watermark, said), bundle.take(order)
-
-
-_time_of = attrgetter("at")
 
 
 def _places(emitted: Emitted) -> Int64Array:

@@ -67,14 +67,20 @@ def pack(message: Any) -> bytes:
         DataError: It holds a value of a type that cannot leave its process.
     """
     writer = _Writer()
+    return _joined(writer, _head(writer, message))
+
+
+def passed(message: Any) -> Any:
+    """Return a message as it would arrive in another process.
+
+    It is the same object, unless a Python value in it may arrive as another one.
+
+    Raises:
+        DataError: As :func:`pack` does.
+    """
+    writer = _Writer()
     head = _head(writer, message)
-    size = len(head).to_bytes(_ALIGNED, "little")
-    return b"".join([size, head, b"\0" * (-len(head) % _ALIGNED), *writer.parts])
-
-
-def check(message: Any) -> None:
-    """Raise what :func:`pack` would: of a message that stays in its process."""
-    _head(_Writer(), message)
+    return message if writer.is_exact else unpack(_joined(writer, head))
 
 
 def unpack(data: bytes) -> Any:
@@ -97,11 +103,20 @@ def _head(writer: _Writer, message: Any) -> bytes:
         ) from error
 
 
+def _joined(writer: _Writer, head: bytes) -> bytes:
+    size = len(head).to_bytes(_ALIGNED, "little")
+    return b"".join([size, head, b"\0" * (-len(head) % _ALIGNED), *writer.parts])
+
+
 @final
 class _Writer:
-    """Turns values into a tree, and collects the arrays beside it."""
+    """Turns values into a tree, and collects the arrays beside it.
+
+    ``is_exact`` says that all values are immutable, and of types that arrive as they are.
+    """
 
     def __init__(self) -> None:
+        self.is_exact = True
         self.parts: list[Any] = []
         self.places: list[tuple[int, int]] = []
         self._end = 0
@@ -184,6 +199,7 @@ class _Writer:
         if kinds == {dict}:
             (names, *others) = {tuple(each) for each in values}
             if not others and all(type(name) is str for name in names):
+                self.is_exact = False
                 rows = [[each[name] for each in values] for name in names]
                 return [_ROWS, list(names), len(values), [self._values(row) for row in rows]]
         if kinds <= _PLAIN:
@@ -200,6 +216,7 @@ class _Writer:
         return [_VALUES, list(values)]
 
     def _objects(self, values: Sequence[Any]) -> Any:
+        self.is_exact = False
         try:
             return [_VALUES, None, encode(list(values))]
         except StateError as error:

@@ -22,7 +22,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.local.worker_messages import check, pack, unpack
+from lowwater.engine.local.worker_messages import pack, passed, unpack
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
 
 Answer = Callable[[int, Any], Any]
@@ -82,16 +82,15 @@ class Workers:
         self._made[place] = made
 
     def ask(
-        self, place: Place, requests: Mapping[int, Request], *, is_plain: bool = False
+        self, place: Place, requests: Mapping[int, Request], *, is_trusted: bool = False
     ) -> list[Any]:
         """Have each of some workers do something, side by side; return what comes of it.
 
         Args:
             place: What it is about.
             requests: By the number of the worker.
-            is_plain: Whether all that is asked and answered can leave a process, for certain. If
-                not, it is checked where it stays in this one too: so that what cannot is refused
-                whoever owns it.
+            is_trusted: Whether all that is asked and answered can leave a process as it is. If not,
+                what stays in this one is made what it would be in another: refused, or copied.
 
         Raises:
             LowwaterError: A request failed; or a worker has ended.
@@ -100,7 +99,7 @@ class Workers:
         if self._pool is None:
             return [self._answer(0, (place, *request)) for request in requests.values()]
         asked = {at: (place, *request) for at, request in requests.items()}
-        own = partial(self._own, asked.pop(0), is_plain=is_plain) if 0 in asked else None
+        own = partial(self._own, asked.pop(0), is_trusted=is_trusted) if 0 in asked else None
         answers = self._pool.ask(asked, own)
         for failed, _ in answers.values():
             if failed is not None:
@@ -117,13 +116,11 @@ class Workers:
         if self._pool is not None:
             self._pool.close()
 
-    def _own(self, request: Request, *, is_plain: bool) -> Answered:
+    def _own(self, request: Request, *, is_trusted: bool) -> Answered:
         try:
-            if not is_plain:
-                check(request)
-            answer = self._answer(0, request)
-            if not is_plain:
-                check(answer)
+            answer = self._answer(0, request if is_trusted else passed(request))
+            if not is_trusted:
+                answer = passed(answer)
         except (Exception, SystemExit) as error:
             return as_plain(error), None
         return None, answer
@@ -215,7 +212,7 @@ class WorkerPool:
         for number in self._numbers:
             here, there = forking.Pipe()
             bell = Bell()
-            others = (*self._pipes.values(), here)
+            others = [*self._pipes.values(), here]
             process = forking.Process(
                 target=_serve,
                 args=(number, there, bell, others, self._answer, is_main),
@@ -225,10 +222,11 @@ class WorkerPool:
             with warnings.catch_warnings():
                 # That threads of this process are not in the copy: nothing in it waits for them.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            there.close()
-            self._pipes[number] = here
-            self._bells[number] = bell
+                self._pipes[number], self._bells[number] = here, bell  # which close() closes
+                try:
+                    process.start()
+                finally:
+                    there.close()
             self._processes[number] = process
 
     def _send(self, number: int, data: bytes) -> None:

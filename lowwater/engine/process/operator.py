@@ -160,6 +160,12 @@ class ProcessOperator:
         return len(self._engine) + sum(map(len, self._every_waiting))
 
     @property
+    def refused_at(self) -> tuple[int, int]:
+        """Which cell of a key of which part could not be saved; of a per-record process."""
+        stored = self._stored
+        return stored.refused_at if isinstance(stored, StoredProcess) else (0, 0)
+
+    @property
     def stored_kinds(self) -> Kinds | None:
         """The types of the keys that are stored, of a per-record process; ``None`` before any."""
         stored = self._stored

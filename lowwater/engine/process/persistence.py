@@ -218,6 +218,7 @@ class StoredProcess:
         }
         self._place = next(iter(places.values()))
         self._groups_here = [group for place in places.values() for group in place.groups]
+        self.refused_at = (0, 0)  # which cell of a key of which part could not be stored
         # Of each stored scope: its key group, and a bit for each cell that it holds.
         self._stored: dict[int, int] = {}
         # The number that each key is stored under, while it has a scope.
@@ -379,9 +380,9 @@ class StoredProcess:
             for scope in sorted(cell.changed):
                 try:
                     value = cell.encoded(scope)
-                except StateError as error:
-                    key = self._state_keys.key(scope)
-                    raise refused(error, cell.name, key, self._definition.name) from error
+                except StateError:
+                    self._refuse(nth)
+                    raise
                 known = stored.get(scope)
                 if known is None:
                     continue
@@ -399,6 +400,18 @@ class StoredProcess:
             batch.delete(gone)
             batch.put(keys, values)
             cell.changed.clear()
+
+    def _refuse(self, nth: int) -> None:
+        """Raise the error for the key that came first, of those whose cell cannot be stored."""
+        state_keys, cell = self._state_keys, self._cells[nth]
+        changed = [scope for scope in cell.changed if scope in state_keys.born]
+        for scope in sorted(changed, key=state_keys.born.__getitem__):
+            try:
+                cell.encoded(scope)
+            except StateError as error:
+                self.refused_at = (nth, scope >> SHIFT)
+                key = state_keys.key(scope)
+                raise refused(error, cell.name, key, self._definition.name) from error
 
     def _write_timers(self, batch: Batch, before: Mapping[int, _Place]) -> None:
         rows: dict[bytes, bytes] = {}

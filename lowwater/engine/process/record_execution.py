@@ -35,6 +35,7 @@ from lowwater.time import (
 from lowwater.watermark import Hold
 
 _HALF = 1 << 62
+_BEFORE_THE_END = END_OF_TIME - 1  # the place of timers of the end of time: on_end comes after them
 _ROWS_AT_ONCE = 4096
 """Waiting records that become Python values at a time, which take far more memory than columns."""
 
@@ -80,7 +81,6 @@ class RecordProcess:
         ]
         self._held = [cell.held for cell in self._cells]
         self._timers = Timers([each.domain == "event" for each in definition.timers.values()])
-        self._has_clock = any(each.domain != "event" for each in definition.timers.values())
         self._timer_names = list(definition.timers)
         self._buffers = {
             tag: OutputBuffer(signed=definition.retracts) for tag in definition.outputs
@@ -125,6 +125,12 @@ class RecordProcess:
     def place(self) -> int:
         """What has the last hook run; see :class:`ScopeCursor`."""
         return self._cursor.place
+
+    @property
+    def hold_part(self) -> int:
+        """The part of the key whose timer has the earliest output time."""
+        due = self._timers.hold
+        return 0 if due is None else due.scope >> SHIFT
 
     @property
     def part(self) -> int:
@@ -405,26 +411,20 @@ class RecordProcess:
         """Fire the timers due by a watermark, and those that this makes due, in time order."""
         timers, chains = self._timers, self._chains
         self._refusals.at = None
-        now = START_OF_TIME
-        while True:
-            due = None
-            if self._has_clock:  # one that a hook has set for a time past fires after that hook
-                due = timers.pop_event(min(now, upto)) or timers.pop_clock(self.clock)
-            if due is None:
-                due = timers.pop_event(upto)
-            if due is not None and timers.is_of_event(due):
-                now = max(now, due.time)
+        part, reached = self._cursor.scope >> SHIFT, START_OF_TIME
+        while (due := timers.pop(upto, self.clock, part, reached)) is not None:
+            if due.scope >> SHIFT != part:
+                part, reached = due.scope >> SHIFT, START_OF_TIME
+            if timers.is_of_event(due):
+                reached = max(reached, due.time)
                 self.watermark = max(self.watermark, due.time)  # above it in event-time order only
-            if due is None:
-                break
-            if self._by_time and timers.is_of_event(due):
-                at = _place(due.time, of_record=False) if self._in_order else due.time
-                self._cursor.place = max(self._cursor.place, at)
+                if self._by_time:
+                    at = _place(due.time, of_record=False) if self._in_order else due.time
+                    self._cursor.place = max(self._cursor.place, min(at, _BEFORE_THE_END))
             if due.slot is None:
                 if self._state_keys.born.get(due.scope) == due.turn:
                     self._expire(due.scope)
                 continue
-            part = due.scope >> SHIFT
             begun = timers.turns[part]
             depth = chains.enter(due, self._timer_names[due.slot[0]], self.watermark == END_OF_TIME)
             self._fire(due, due.slot)

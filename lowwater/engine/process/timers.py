@@ -148,16 +148,31 @@ class Timers:
         """Queue a window for its expiry, after the timers due at that time."""
         self._push(self._event, Due(time, _rank(scope, _EXPIRY), turn, scope, None, None))
 
-    def pop_event(self, upto: int) -> Due | None:
-        """Remove and return the next timer, or expiring window, due at or before a watermark.
+    def pop(self, upto: int, clock: int, part: int, reached: int) -> Due | None:
+        """Remove and return what is due next: a timer, which is no longer set, or a window.
 
-        The timer is no longer set; the entry has its setting.
+        What the hooks of a part have made due comes before what is due of other parts, and of the
+        two domains first the timers of event time, unless they are later than what has fired.
+
+        Args:
+            upto: The watermark.
+            clock: The clock.
+            part: The part of what has fired, or arrived, last.
+            reached: The latest time of event time of what has fired of it since another part's.
         """
-        return self._pop(self._event, upto)
-
-    def pop_clock(self, upto: int) -> Due | None:
-        """Remove and return the next timer that is due at or before a clock."""
-        return self._pop(self._clock, upto)
+        event, timed = self._first(self._event, upto), self._first(self._clock, clock)
+        if event is not None and timed is not None:
+            of_part = event.scope >> SHIFT == part
+            if (of_part and event.time <= reached) or (timed.scope >> SHIFT != part and of_part):
+                timed = None
+            else:
+                event = None
+        due, queue = (event, self._event) if event is not None else (timed, self._clock)
+        if due is not None:
+            heapq.heappop(queue.entries)
+            if due.slot is not None:
+                self.clear(due.scope, due.slot)
+        return due
 
     def event_due(self, upto: int) -> bool:
         """Return whether something may be due at or before a watermark. O(1)."""
@@ -201,19 +216,12 @@ class Timers:
         part = scope >> SHIFT
         self.counts[part] = self.counts.get(part, 0) + more
 
-    def _pop(self, queue: _Queue, upto: int) -> Due | None:
-        due = self._first(queue)
-        if due is None or due.time > upto:
-            return None
-        heapq.heappop(queue.entries)
-        if due.slot is not None:
-            self.clear(due.scope, due.slot)
-        return due
-
-    def _first(self, queue: _Queue) -> Due | None:
-        """Return the first valid entry; remove or reschedule the stale ones before it."""
+    def _first(self, queue: _Queue, upto: int = END_OF_TIME) -> Due | None:
+        """Return the first valid entry, if it is due; remove or move the stale ones before it."""
         while queue.entries:
             due = queue.entries[0]
+            if due.time > upto:
+                return None
             setting = due.setting
             if due.slot is None or setting is None:
                 return due  # whether the window still exists, the caller knows

@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -454,9 +455,51 @@ def test_a_cell_that_cannot_be_stored_is_told(tmp_path: Path) -> None:
             ctx.held.set(object())
 
     source = lw.read_parquet(write_files(tmp_path / "in"), time="at", watermark=lw.Ascending())
-    written = source.key_by("key").process(Odd()).write_jsonl(tmp_path / "out")
-    with pytest.raises(StateError, match=r"held.*k\d"):
-        written.run(state=tmp_path / "state", bundle_size=10, commit_every="bundle", workers=2)
+    told = set()
+    for count in (1, 2, 5):
+        written = source.key_by("key").process(Odd()).write_jsonl(tmp_path / f"out {count}")
+        options: Any = {"bundle_size": 50, "commit_every": "bundle", "workers": count}
+        with pytest.raises(StateError, match=r"held.*k\d") as found:
+            written.run(state=tmp_path / f"state {count}", **options)
+        told.add(str(found.value))
+    assert len(told) == 1
+
+
+def test_what_is_made_plain_on_its_way_is_so_whoever_owns_the_key() -> None:
+    """In the run's own process as well."""
+
+    class Typed:
+        def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+            ctx.emit({"read": type(record["v"]).__name__, "v": np.int64(record["n"])})
+
+    zone = unknown_zone()
+    rows = [
+        {"t": n * SECOND, "k": f"k{n}", "n": n, "v": v}
+        for n, v in enumerate(
+            [np.int64(5), np.float64(0.5), dt.datetime(2024, 1, 1, tzinfo=zone)] * 8
+        )
+    ]
+    stage = lw.from_iterable(rows, time="t").key_by("k").process(Typed())
+    for count in (2, 3, 7):
+        values = stage.collect(workers=count).values()
+        assert {each["read"] for each in values} == {"int", "float", "datetime"}
+        assert {type(each["v"]) for each in values} == {int}
+
+
+def unknown_zone() -> dt.tzinfo:
+    """A zone that is of no library that is known."""
+
+    class Zone(dt.tzinfo):
+        def utcoffset(self, _: dt.datetime | None) -> dt.timedelta:
+            return dt.timedelta(hours=1)
+
+        def dst(self, _: dt.datetime | None) -> None:
+            return None
+
+        def tzname(self, _: dt.datetime | None) -> str:
+            return "of no library"
+
+    return Zone()
 
 
 SCRIPT = """
