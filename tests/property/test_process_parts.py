@@ -372,3 +372,30 @@ def test_windows_with_gaps_and_timers_that_set_others(
         assert found[1] == found[2]
         for at in range(2):
             assert sorted(found[0][at], key=repr) == sorted(found[1][at], key=repr)
+
+
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+@pytest.mark.parametrize("first", ["soon", "wall"])
+def test_timers_of_many_keys_at_one_time_each_set_one_of_the_other_domain(
+    order: Order, first: str
+) -> None:
+    class Both:
+        soon = lw.timer()
+        wall = lw.timer(domain="processing")
+
+        def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+            (ctx.soon if first == "soon" else ctx.wall).set(20)
+
+        def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+            ctx.emit([name, ctx.key], time=50)
+            if name == first:
+                (ctx.wall if first == "soon" else ctx.soon).set(3)
+
+    work = Computed(Both(), None, ("main",), order=order)
+    operators = [PartedProcess(work, 0, SimulatedWorkers(count)) for count in (1, 2, 5)]
+    keys = (Column.of_objects([f"k{n}" for n in range(24)]),)
+    steps: list[Any] = [WatermarkAdvance(0), ClockAdvance(10), Bundle(np.full(24, 1), keys, {})]
+    steps += [WatermarkAdvance(30), ClockAdvance(30)]
+    found = [[_told(operator.step(step))[0] for step in steps] for operator in operators]
+    assert found[0] == found[1] == found[2]
+    assert sum(map(len, found[0])) == 48
