@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, final, runtime_checkable
+from typing import Protocol, Self, assert_never, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,6 +164,8 @@ class Batch:
                     self._size_bytes += sum(map(len, keys))
                 case DeleteRange(start, stop):
                     self._size_bytes += len(start) + len(stop)
+                case _:
+                    assert_never(change)
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes in order, columns as lists of some thousand rows: for stores.
