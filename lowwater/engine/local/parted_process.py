@@ -94,7 +94,7 @@ class HostedParts:
             work.process, windowing=work.windowing, order=work.order, parts=parts
         )
         self._in_order = work.order == "event_time"
-        self._is_alone = len(parts) == PARTS
+        self._has_all = len(parts) == PARTS
         if stage is not None:
             self._operator.keep_in_store(StoredPlace(stage))
 
@@ -202,7 +202,7 @@ class HostedParts:
                 place = int(rows[place if of_records else 0])
             return (place, operator.records.part, as_plain(error)), None, None, None, None
         outputs = dict(output.outputs)
-        if not self._is_alone:  # as columns they are put together, and packed, sooner
+        if not self._has_all:  # as columns they are put together, and packed, sooner
             outputs = {tag: emitted.in_columns() for tag, emitted in outputs.items()}
         if of_records and rows is not None:
             outputs = {

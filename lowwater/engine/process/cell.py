@@ -30,8 +30,8 @@ class ScopeCursor:
 
     ``place`` is what has the hook run: the number of a record in its bundle, or the time of an
     advance, microseconds (in event-time order twice that, and one more for a record). Over a step
-    it never falls, so that what several operators emit, each for keys of its own, can be put in one
-    order.
+    it never falls, and at one place the parts of keys come one after another, so that what several
+    operators emit, each for keys of its own, can be put in one order.
     """
 
     __slots__ = ("place", "scope")

@@ -34,7 +34,9 @@ class PartKeys:
     def __init__(self, state_keys: StateKeys, stored: StoredKeys) -> None:
         self._state_keys = state_keys
         self._stored = stored
-        self._ids = np.zeros(0, dtype=np.int64)  # of each number
+        self._ids = np.zeros(
+            0, dtype=np.int64
+        )  # of each number: the dictionary's, without the part
         self._free: list[int] = []
         self.capacity = 0
 
@@ -56,7 +58,7 @@ class PartKeys:
         """Return numbers for keys that have none, in order, and have them stored.
 
         Args:
-            keys: Their ids.
+            keys: Their ids, with the part.
         """
         numbers = []
         for _ in keys:

@@ -151,14 +151,15 @@ class Timers:
     def pop(self, upto: int, clock: int, part: int, reached: int) -> Due | None:
         """Remove and return what is due next: a timer, which is no longer set, or a window.
 
-        What the hooks of a part have made due comes before what is due of other parts, and of the
-        two domains first the timers of event time, unless they are later than what has fired.
+        What the hooks of a part have made due comes before what is due of other parts: first timers
+        of event time that are no later than what has fired, then those of processing time, and then
+        later ones of event time.
 
         Args:
             upto: The watermark.
             clock: The clock.
             part: The part of what has fired, or arrived, last.
-            reached: The latest time of event time of what has fired of it since another part's.
+            reached: The latest event time that has fired of it, since another part's.
         """
         event, timed = self._first(self._event, upto), self._first(self._clock, clock)
         if event is not None and timed is not None:
