@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.graph.graph import Computed
-from lowwater.engine.local.parted_process import PartedProcess
+from lowwater.engine.local.parted_process import KeyKinds, PartedProcess
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS
@@ -28,6 +28,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
+from lowwater.time import END_OF_TIME
 from tests.examples import examples
 from tests.property import process_model as model
 from tests.property.simulated_workers import SimulatedWorkers
@@ -399,3 +400,61 @@ def test_timers_of_many_keys_at_one_time_each_set_one_of_the_other_domain(
     found = [[_told(operator.step(step))[0] for step in steps] for operator in operators]
     assert found[0] == found[1] == found[2]
     assert sum(map(len, found[0])) == 48
+
+
+def test_on_end_comes_after_all_timers_of_the_end_of_time_for_any_number() -> None:
+    class Late:
+        last = lw.timer()
+        cell = lw.value_cell()
+
+        def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+            ctx.last.set(END_OF_TIME)
+            ctx.cell.set(1)
+
+        def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+            ctx.emit(["timer", ctx.key], time=50)
+
+        def on_end(self, ctx: lw.ProcessContext) -> None:
+            ctx.emit(["end", ctx.key], time=50)
+
+    work = Computed(Late(), None, ("main",))
+    keys = (Column.of_objects([f"k{n}" for n in range(24)]),)
+    found = []
+    for count in (1, 2, 5):
+        operator = PartedProcess(work, 0, SimulatedWorkers(count))
+        operator.step(Bundle(np.full(24, 1), keys, {}))
+        found.append(_told(operator.step(EndOfInput()))[0])
+    assert found[0] == found[1] == found[2]
+    assert [value[0] for _, _, value in found[0]] == ["timer"] * 24 + ["end"] * 24
+
+
+def test_of_timers_that_hold_the_same_time_one_is_named_whatever_the_number() -> None:
+    class Holds:
+        soon = lw.timer()
+
+        def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+            ctx.soon.set(90, output_time=5)
+
+        def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+            ctx.emit(ctx.key)
+
+    work = Computed(Holds(), None, ("main",))
+    keys = (Column.of_objects([f"k{n}" for n in range(24)]),)
+    told = set()
+    for count in (1, 2, 3, 5, 7):
+        operator = PartedProcess(work, 0, SimulatedWorkers(count))
+        operator.step(Bundle(np.full(24, 5), keys, {}))
+        operator.step(WatermarkAdvance(20))
+        told.add(str(operator.hold()))
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("other", ["text", None])
+def test_the_types_of_keys_take_no_memory(other: str | None) -> None:
+    kinds = KeyKinds()
+    for n in range(500):
+        number = Column.from_arrow(pa.array([n]))
+        text = pa.nulls(1) if other is None else pa.array([f"k{n}"])
+        kinds.see((number, Column.from_arrow(text)) if n % 2 else (number, number))
+    assert kinds._keys is not None
+    assert len(kinds._keys) < 100

@@ -43,7 +43,6 @@ from lowwater.watermark import Hold
 Refused: TypeAlias = tuple[LateBatch, Bundle, Int64Array]
 """Records that waited and were refused, what they are, and the part of each, int64, shape (n,)."""
 
-
 _FEW = 64
 
 

@@ -20,7 +20,6 @@ from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
     EndOfInput,
-    PlainRecords,
     StepInput,
     WatermarkAdvance,
     without_late,
@@ -43,13 +42,10 @@ class InputBundle:
     Args:
         nth: Which input: at one event time, records of lower ones come first (S-K13).
         bundle: Its elements.
-        plain: The same as Python values, if they are known, for a process per record in order of
-            arrival.
     """
 
     nth: int
     bundle: Bundle
-    plain: PlainRecords | None = None
 
 
 @final
@@ -196,8 +192,8 @@ class ProcessOperator:
         match step:
             case Bundle():
                 return self._take(step, 0)
-            case InputBundle(nth=nth, bundle=bundle, plain=plain):
-                return self._take(bundle, nth, plain)
+            case InputBundle(nth=nth, bundle=bundle):
+                return self._take(bundle, nth)
             case WatermarkAdvance(to=to, due=None):
                 if to <= engine.watermark:
                     return NOTHING
@@ -265,10 +261,10 @@ class ProcessOperator:
         engine.rebuild()
         return True
 
-    def _take(self, bundle: Bundle, nth: int, plain: PlainRecords | None = None) -> ProcessOutput:
+    def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
         engine, waiting = self._engine, self._waiting
         if waiting is None:
-            return engine.take(bundle) if plain is None else self.records.take(bundle, plain)
+            return engine.take(bundle)
         late, timely = without_late(bundle, engine.watermark, engine.watermark)
         if timely is not None:
             bundle = bundle.take(timely)

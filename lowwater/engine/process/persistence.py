@@ -13,8 +13,8 @@ import numpy as np
 
 from lowwater.engine.process.cell import RecordCell, refused
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.key_numbers import KeyNumbers
 from lowwater.engine.process.key_parts import BELOW, SHIFT
-from lowwater.engine.process.part_keys import PartKeys
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
@@ -555,7 +555,7 @@ class _Part:
     ) -> None:
         self.base = number << SHIFT
         self.facts = facts
-        self.keys = PartKeys(state_keys, facts.keys)
+        self.keys = KeyNumbers(state_keys, facts.keys)
         self.counts = counts
 
 

@@ -168,22 +168,13 @@ class RecordProcess:
             f"key {key!r}{there}, timer {name!r}{tagged}, output time {format_instant(due.time)}",
         )
 
-    def plain(self, bundle: Bundle) -> PlainRecords:
-        """Return the elements of a bundle as hooks get them."""
-        return PlainRecords.of(bundle, self._columns)
-
-    def take(self, bundle: Bundle, plain: PlainRecords | None = None) -> ProcessOutput:
-        """Pass each element to ``on_record``, in order of arrival.
-
-        Args:
-            bundle: The elements.
-            plain: What :meth:`plain` returns for them, if that is known.
-        """
+    def take(self, bundle: Bundle) -> ProcessOutput:
+        """Pass each element to ``on_record``, in order of arrival."""
         if not len(bundle):
             return NOTHING
         late = DroppedElements(self.watermark)
         self._by_time = False
-        self._take(bundle, late, plain=plain)
+        self._take(bundle, late)
         self._refusals.finish()
         return self._done(late)
 
@@ -287,7 +278,7 @@ class RecordProcess:
         context.watermark, context.clock = self.watermark, self.clock
         ids = state_keys.encode(bundle.keys)
         in_order = self._in_order
-        plain = plain or self.plain(bundle)
+        plain = plain or PlainRecords.of(bundle, self._columns)
         numbers = range(len(bundle))
         places = [_place(at, of_record=True) for at in plain.times] if in_order else numbers
         for number, place, scope, key, at, record in zip(numbers, places, ids, *plain, strict=True):
@@ -333,7 +324,7 @@ class RecordProcess:
             return
         state_keys, context, timers = self._state_keys, self._context, self._timers
         every = state_keys.encode(bundle.keys)
-        values, times, rows = plain or self.plain(bundle)
+        values, times, rows = plain or PlainRecords.of(bundle, self._columns)
         if element is None:
             element = np.arange(len(start), dtype=np.int64)
         places = element.tolist()

@@ -31,20 +31,18 @@ class PassedRecords(NamedTuple):
 
     Args:
         bundle: The records; a column that one of them does not have is null there.
-        nth: Which input each came by, int64.
         names: Which columns there are together.
         which: Of those, which each record has, int64.
     """
 
     bundle: Bundle
-    nth: Int64Array
     names: Sequence[tuple[str, ...]]
     which: Int64Array
 
     def slice(self, start: int, stop: int) -> PassedRecords:
         """Return records ``start`` to ``stop`` (exclusive) without copying."""
         bundle, which = self.bundle.slice(start, stop), self.which[start:stop]
-        return PassedRecords(bundle, self.nth[start:stop], self.names, which)
+        return PassedRecords(bundle, self.names, which)
 
     def take(self, rows: Int64Array) -> Bundle:
         """Return some of the records, with the columns that any of them has."""
@@ -77,12 +75,11 @@ class PassedRecords(NamedTuple):
             name: at for at, name in enumerate(dict.fromkeys(n for p in parts for n in p.names))
         }
         bundle = Bundle.concat([part.bundle for part in parts])
-        nth = np.concatenate([part.nth for part in parts])
         which = np.concatenate(
             [np.array([number[name] for name in part.names])[part.which] for part in parts]
         )
         order = np.argsort(bundle.times, kind="stable")
-        return PassedRecords(bundle.take(order), nth[order], list(number), which[order])
+        return PassedRecords(bundle.take(order), list(number), which[order])
 
 
 @final
@@ -161,7 +158,7 @@ class WaitingRecords:
         times, rows = times[order], rows[order]
         columns = self.kept.take(rows)
         keys = tuple(columns.pop(f"{_KEY}{at}") for at in range(self._keys))
-        which, nth = np.zeros(len(rows), dtype=np.int64), table["nth"][rows]
+        which = np.zeros(len(rows), dtype=np.int64)
         if (said := columns.pop(_NAMES, None)) is not None:
             nulls = said.nulls()
             which = said.data.astype(np.int64) if nulls is None else np.where(nulls, 0, said.data)
@@ -172,7 +169,7 @@ class WaitingRecords:
         if self.journal is not None:
             self.journal.touch(rows)
         table.release(rows)
-        return PassedRecords(Bundle(times, keys, values), nth, names, np.searchsorted(used, which))
+        return PassedRecords(Bundle(times, keys, values), names, np.searchsorted(used, which))
 
     def rebuild(self) -> None:
         """Rebuild what is not stored: the queue, and how many key columns there are."""

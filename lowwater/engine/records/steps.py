@@ -364,10 +364,6 @@ class PlainRecords(NamedTuple):
             records = [{} for _ in range(len(bundle))]
         return PlainRecords(key_values(bundle.keys), bundle.times.tolist(), records)
 
-    def part(self, start: int, stop: int) -> PlainRecords:
-        """Return the elements ``[start, stop)``."""
-        return PlainRecords(self.keys[start:stop], self.times[start:stop], self.records[start:stop])
-
 
 def key_values(keys: Sequence[Column], number: int | None = None) -> list[Any]:
     """Return each row's key: a plain value for one key column, a tuple for several.

@@ -172,7 +172,7 @@ def test_what_is_no_plain_value_is_refused_in_words() -> None:
     for at in range(6):  # whoever has the key
         stage = records().process(Fails(lambda record, ctx: ctx.emit(Own()), (at,)))
         assert any(isinstance(each, Own) for each in stage.collect(workers=1).values())
-        with pytest.raises(DataError, match=r"Own cannot be passed between process.*plain values"):
+        with pytest.raises(DataError, match=r"Own cannot be passed between processes.*plain"):
             stage.collect(workers=2)
 
 

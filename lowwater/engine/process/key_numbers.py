@@ -1,4 +1,4 @@
-"""The keys of one part of a process as they are stored: under numbers that only the part deals."""
+"""The numbers under which the keys of a part of a process are stored; only the part deals them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lowwater.time import Int64Array
 
 
 @final
-class PartKeys:
+class KeyNumbers:
     """Keys by the numbers they are stored under: the lowest that are free when a key comes.
 
     The ids of a dictionary depend on what else is in it, and on when it forgets.
