@@ -17,10 +17,9 @@ from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
-from lowwater.engine.process.inspect import verify_process
+from lowwater.engine.process.inspect import count_keys, verify_process
 from lowwater.engine.process.passing import TABLES as PASSING_TABLES
 from lowwater.engine.process.passing import verify_passing
-from lowwater.engine.process.persistence import stored_parts
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
 from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
@@ -174,7 +173,7 @@ def state_info(path: PathLike) -> StateInfo:
         facts: Mapping[str, int] = {}
         open_windows = finished = 0
         for stage, of in _stages(record):
-            keys += _keys(store, stage)
+            keys += (count_keys if of["kind"] == "process" else _keys)(store, stage)
             if of["kind"] != "windows" or not _has_rows(store, stage):
                 continue
             view, names = InspectedWindows(store, stage), of["keys"]
@@ -411,15 +410,12 @@ def _has_rows(store: StateStore, place: StoredPlace) -> bool:
 
 def _keys(store: StateStore, place: StoredPlace) -> int:
     """Return how many keys of a stage have state."""
-    count = 0
-    for part in stored_parts(store, place):
-        (data,) = store.get([part.prefix(FACTS)])
-        if data is None:
-            continue
-        with decoding("the stored state"):
-            record = decode(data)["keys"]
-            count += 0 if record is None else int(record["count"])
-    return count
+    (data,) = store.get([place.prefix(FACTS)])
+    if data is None:
+        return 0
+    with decoding("the stored state"):
+        record = decode(data)["keys"]
+        return 0 if record is None else int(record["count"])
 
 
 def _sizes(store: RocksStore, record: Mapping[str, Any]) -> list[Size]:

@@ -16,7 +16,7 @@ FORMATS: Mapping[str, int] = MappingProxyType(
     {
         "the run record": 8,
         "window state": 5,
-        "process state": 2,
+        "process state": 3,
         "join state": 3,
         "passed records": 1,
         "record ids": 3,

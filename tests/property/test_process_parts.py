@@ -143,7 +143,7 @@ def test_as_the_whole_and_the_same_for_any_number(
     assert one.state_rows == many.state_rows == 0
     for operator, store in zip((one, many), stores, strict=True):
         committed(operator, store)
-        assert len(list(store.scan(b"", END))) == PARTS  # the facts of each
+        assert len(list(store.scan(b"", END))) == 1 + PARTS  # the facts, and those of each part
 
 
 def test_workers_are_told_of_a_watermark_when_something_is_due() -> None:

@@ -22,6 +22,7 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS, parts_of, place_of_part
 from lowwater.engine.process.operator import InputBundle, ProcessOperator
 from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
+from lowwater.engine.process.stored_facts import FACTS
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.steps import (
@@ -338,7 +339,10 @@ class PartedProcess:
         """
         if self._stage is None:
             raise InternalError("keep_in_store was not called")
-        rows: dict[int, list[tuple[bytes, bytes]]] = {at: [] for at in self._every}
+        facts = place_of_part(self._stage, 0).prefix(FACTS)
+        (data,) = store.get([facts])
+        shared = [] if data is None else [(facts, data)]  # they are those of all parts
+        rows: dict[int, list[tuple[bytes, bytes]]] = {at: list(shared) for at in self._every}
         for part in range(PARTS):
             for group in place_of_part(self._stage, part).groups:
                 rows[part % self._workers.count] += store.scan(*group_range(self._stage, group))

@@ -13,8 +13,9 @@ from lowwater.engine.process.column_context import KeyedBatch, column_context_ty
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
-from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
 from lowwater.engine.process.refusals import Refusals
+from lowwater.engine.process.stored_facts import StoredFacts
 from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT
 from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.records.columns import Column
@@ -430,7 +431,9 @@ class ColumnProcess:
 
     def stored(self, place: StoredPlace, waiting: WaitingRecords | None) -> StoredColumns:
         """Return the durable form of the state, which tracks changes from now on."""
-        return StoredColumns(self._definition, self._state, self._placement, place, waiting)
+        order: Order = "arrival" if waiting is None else "event_time"
+        facts = StoredFacts(self._definition, self._placement, place, order)
+        return StoredColumns(self._definition, self._state, facts, waiting)
 
     def rebuild(self) -> None:
         """Rebuild what is not stored: how rows are found, and the queues."""

@@ -8,18 +8,15 @@ import numpy as np
 
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.persistence import ROWS, StoredFacts
-from lowwater.engine.process.waiting_records import WaitingRecords
-from lowwater.engine.window.placement import Placement
+from lowwater.engine.process.stored_facts import KEYS, ROWS, WAITING, WHAT, StoredFacts
+from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
+from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.state.arrays import NONE
-from lowwater.state.formats import damaged
+from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import Journal
-from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME, Int64Array
-
-_WHAT = "the stored state of a process"
 
 
 @final
@@ -29,8 +26,7 @@ class StoredColumns:
     Args:
         definition: What the process declares.
         state: Its state, with nothing in it yet.
-        placement: Its windows; ``None`` for none.
-        place: Where it is stored.
+        facts: Its facts.
         waiting: The records that wait; ``None`` in order of arrival.
     """
 
@@ -38,14 +34,15 @@ class StoredColumns:
         self,
         definition: Definition,
         state: ColumnState,
-        placement: Placement | None,
-        place: StoredPlace,
+        facts: StoredFacts,
         waiting: WaitingRecords | None = None,
     ) -> None:
         self._definition = definition
         self._state = state
-        self._facts = StoredFacts(definition, placement, place, waiting)
-        self._keys = self._facts.keys
+        self._facts = facts
+        place = facts.place
+        self._keys = StoredKeys(place, KEYS)
+        self._waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
         state.on_forgetting = self._keys.forget
         self._codec = RowCodec(state.table)
         self._journal = state.journal = Journal(
@@ -63,16 +60,15 @@ class StoredColumns:
         self._keys.drop(state.gone_keys())
         self._keys.want(state.table["key"][rows])
         self._keys.write(batch)
-        self._facts.write(
-            batch,
-            {
-                **facts,
-                "births": state.births,
-                "rows": self._journal.limit,
-                "live": len(state.table),
-            },
-            table=self._codec.layouts.stored,
-        )
+        beside: dict[str, Any] = {"table": self._codec.layouts.stored}
+        if self._waiting is not None:
+            beside["waiting"] = self._waiting.write(batch, facts["watermark"])
+        counts = {
+            "births": state.births,
+            "rows": self._journal.limit,
+            "live": len(state.table),
+        }
+        self._facts.write(batch, {**facts, **counts}, self._keys.record(), **beside)
 
     def load(self, store: StateStore) -> dict[str, int] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
@@ -80,7 +76,12 @@ class StoredColumns:
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        return self._facts.load(store, self.fill)
+        record = self._facts.read(store)
+        if record is None:
+            return None
+        with decoding(WHAT):
+            self.fill(store, record)
+            return self._facts.resume(record)
 
     def fill(self, store: StateStore, record: dict[str, Any]) -> None:
         """Fill the state from a store, and see that all of it is there.
@@ -94,7 +95,8 @@ class StoredColumns:
         """
         state, facts = self._state, record["facts"]
         state.births = facts["births"]
-        ids = self._facts.load_keys(store, record)
+        self._facts.check_groups(record)
+        ids = self._keys.load(store, record["keys"])
         state.keys = self._keys.keys
         self._codec.layouts.expect(record["table"])
         for pieces in self._journal.load(store, facts["rows"], START_OF_TIME):
@@ -102,21 +104,23 @@ class StoredColumns:
             for piece in pieces:
                 self._codec.fill(piece.rows, self._codec.layouts.read(piece.chunk), piece.at)
         self._check(state.table.restore_prepared(), ids, facts)
+        if self._waiting is not None:
+            self._waiting.load(store, record["waiting"], facts["watermark"])
 
     def _check(self, rows: Int64Array, ids: Int64Array, facts: dict[str, Any]) -> None:
         state, table = self._state, self._state.table
         keys, start, end = (table[name][rows] for name in ("key", "start", "end"))
         if len(rows) != facts["live"]:
-            raise damaged(_WHAT, f"{len(rows)} of {facts['live']} rows are there")
+            raise damaged(WHAT, f"{len(rows)} of {facts['live']} rows are there")
         if not np.array_equal(np.unique(keys), np.sort(ids)):
-            raise damaged(_WHAT, "rows and keys do not go together")
+            raise damaged(WHAT, "rows and keys do not go together")
         order = np.lexsort((end, start, keys))
         same = [np.diff(column[order]) == 0 for column in (keys, start, end)]
         if np.logical_and.reduce(same).any():
-            raise damaged(_WHAT, "there is a key twice")
+            raise damaged(WHAT, "there is a key twice")
         if state.windowed and (start >= end).any():
-            raise damaged(_WHAT, "there is a window that ends before it starts")
+            raise damaged(WHAT, "there is a window that ends before it starts")
         for name in self._definition.timers:
             free = table[f"time:{name}"][rows] == UNSET
             if (table[f"hold:{name}"][rows][free] != NO_HOLD).any():
-                raise damaged(_WHAT, f"the timer {name!r} is not set, and holds")
+                raise damaged(WHAT, f"the timer {name!r} is not set, and holds")

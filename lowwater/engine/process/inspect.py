@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lowwater.engine.process import persistence as stored
+from lowwater.engine.process import stored_facts as stored
 from lowwater.engine.process.cell import ScopeCursor
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.column_persistence import StoredColumns
@@ -15,18 +15,15 @@ from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.folds import Fold
 from lowwater.engine.process.output import MAIN
-from lowwater.engine.process.persistence import FACTS, StoredProcess, check_facts, stored_parts
+from lowwater.engine.process.record_persistence import StoredProcess, read_part
 from lowwater.engine.process.state_keys import StateKeys
+from lowwater.engine.process.stored_facts import WHAT, StoredFacts, parts_of_facts, read_facts
 from lowwater.engine.process.timers import Timers
-from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
+from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.errors import StateError
-from lowwater.state.codec import decode
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, prefix_range
 from lowwater.state.store import StateStore
-
-_WHAT = "the stored state of a process"
-
 
 TABLES = {
     stored.FACTS: "facts",
@@ -39,6 +36,7 @@ TABLES = {
     stored.TIMERS: "timers",
     stored.WAITING: "records that wait",
     stored.WAITING_GONE: "records that wait no more",
+    stored.PARTS: "facts of parts of the keys",
 }
 
 
@@ -52,46 +50,60 @@ def verify_process(store: StateStore, place: StoredPlace) -> None:
     Raises:
         StateError: There is nothing of it, or what there is is damaged.
     """
-    for part in stored_parts(store, place):
-        _verify(store, part)
-
-
-def _verify(store: StateStore, place: StoredPlace) -> None:
-    (data,) = store.get([place.prefix(FACTS)])
-    if data is None:
+    record = read_facts(store, place)
+    if record is None:
         raise StateError(f"there is nothing of the stage {place.stage!r}")
-    with decoding(_WHAT):
-        record = decode(data)
-        check_facts(record)
-        definition = _definition(record)
-        if definition.vectorised:
-            state = ColumnState(
-                definition.name, definition.cells, definition.timers, windowed=_windowed(record)
-            )
-            StoredColumns(definition, state, None, place).fill(store, record)
-            held = {stored.CELLS: 0, stored.TIMERS: 0}
-        else:
-            cells = [
-                CELLS[cell.kind](n, cell, ScopeCursor()) for n, cell in definition.cells.items()
-            ]
-            timers = Timers([each.domain == "event" for each in definition.timers.values()])
-            scopes = StateKeys(windowed=_windowed(record))
-            StoredProcess(definition, scopes, cells, timers, None, {0: place}).fill(store, record)
-            held = {
-                stored.CELLS: sum(len(cell.held) for cell in cells),
-                stored.TIMERS: sum(timers.counts.values()),
-            }
-        if "waiting" in record:
-            waiting = StoredWaiting(WaitingRecords(), place, stored.WAITING)
-            waiting.load(store, record["waiting"], record["facts"]["watermark"])
-        for table, number in held.items():
-            found = sum(
-                1
-                for group in place.groups
-                for _ in store.scan(*prefix_range(place.prefix(table, group)))
-            )
-            if found != number:
-                raise damaged(_WHAT, f"{found - number} rows are of nothing that it declares")
+    with decoding(WHAT):
+        for part in parts_of_facts(record, place):
+            _verify(store, record, part)
+
+
+def count_keys(store: StateStore, place: StoredPlace) -> int:
+    """Return how many keys of a process have state.
+
+    Args:
+        store: The store.
+        place: Where it is stored.
+
+    Raises:
+        StateError: What is stored is damaged.
+    """
+    record = read_facts(store, place)
+    if record is None or record["keys"] is None:
+        return 0
+    if "table" in record:
+        return int(record["keys"]["count"])
+    return sum(int(read_part(store, part)["keys"]) for part in parts_of_facts(record, place))
+
+
+def _verify(store: StateStore, record: dict[str, Any], place: StoredPlace) -> None:
+    definition = _definition(record)
+    windowed = record["windows"] is not None
+    facts = StoredFacts(definition, None, place, record["order"])
+    waiting = WaitingRecords() if record["order"] == "event_time" else None
+    if definition.vectorised:
+        state = ColumnState(definition.name, definition.cells, definition.timers, windowed=windowed)
+        StoredColumns(definition, state, facts, waiting).fill(store, record)
+        held = {stored.CELLS: 0, stored.TIMERS: 0}
+    else:
+        cells = [CELLS[cell.kind](n, cell, ScopeCursor()) for n, cell in definition.cells.items()]
+        timers = Timers([each.domain == "event" for each in definition.timers.values()])
+        scopes = StateKeys(windowed=windowed)
+        parts = {0: place}
+        waits = None if waiting is None else {0: waiting}
+        StoredProcess(definition, scopes, cells, timers, facts, parts, waits).fill(store, record)
+        held = {
+            stored.CELLS: sum(len(cell.held) for cell in cells),
+            stored.TIMERS: sum(timers.counts.values()),
+        }
+    for table, number in held.items():
+        found = sum(
+            1
+            for group in place.groups
+            for _ in store.scan(*prefix_range(place.prefix(table, group)))
+        )
+        if found != number:
+            raise damaged(WHAT, f"{found - number} rows are of nothing that it declares")
 
 
 def _definition(record: dict[str, Any]) -> Definition:
@@ -111,7 +123,3 @@ def _definition(record: dict[str, Any]) -> Definition:
                 combiner=Fold("count") if kind == "combining" else None,  # it is not asked to add
             )
     return Definition(None, "process", "table" in record, cells, timers, (MAIN,))
-
-
-def _windowed(record: dict[str, Any]) -> bool:
-    return record["windows"] is not None

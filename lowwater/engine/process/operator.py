@@ -13,8 +13,8 @@ from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import parts_of, place_of_part
 from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
-from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.record_execution import RecordProcess
+from lowwater.engine.process.record_persistence import StoredProcess
 from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.records.steps import (
     Bundle,
@@ -228,9 +228,10 @@ class ProcessOperator:
             self._stored = engine.stored(place, next(iter(self._every_waiting), None))
         elif self._parted:
             places = {part: place_of_part(place.stage, part) for part in self._parts}
-            self._stored = engine.stored(places, self._waiting)
+            first = place_of_part(place.stage, 0)
+            self._stored = engine.stored(first, places, self._waiting)
         else:
-            self._stored = engine.stored({0: place}, self._waiting)
+            self._stored = engine.stored(place, {0: place}, self._waiting)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed).

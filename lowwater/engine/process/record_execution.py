@@ -13,9 +13,10 @@ from lowwater.engine.process.context import HookBounds, TimerState, context_type
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.key_parts import SHIFT
 from lowwater.engine.process.output import NOTHING, OutputBuffer, ProcessOutput
-from lowwater.engine.process.persistence import StoredProcess
+from lowwater.engine.process.record_persistence import StoredProcess
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys
+from lowwater.engine.process.stored_facts import StoredFacts
 from lowwater.engine.process.timers import Chains, Due, Timers
 from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
@@ -509,11 +510,15 @@ class RecordProcess:
         return ProcessOutput(outputs, None if late is None else late.batch())
 
     def stored(
-        self, places: Mapping[int, StoredPlace], waiting: Mapping[int, WaitingRecords] | None
+        self,
+        place: StoredPlace,
+        places: Mapping[int, StoredPlace],
+        waiting: Mapping[int, WaitingRecords] | None,
     ) -> StoredProcess:
         """Return the durable form of the state, which tracks changes from now on.
 
         Args:
+            place: Where the first of all parts is stored.
             places: Where each part is stored, by its number.
             waiting: The records of each part that wait; ``None`` in order of arrival.
         """
@@ -522,7 +527,12 @@ class RecordProcess:
             self._state_keys,
             self._cells,
             self._timers,
-            self._placement,
+            StoredFacts(
+                self._definition,
+                self._placement,
+                place,
+                "event_time" if self._in_order else "arrival",
+            ),
             places,
             waiting,
         )

@@ -12,7 +12,7 @@ from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import Kinds, become
 from lowwater.errors import InternalError
-from lowwater.state.arrays import distinct, widened
+from lowwater.state.arrays import distinct, object_array, widened
 from lowwater.state.xxh64 import UInt64Array
 from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
@@ -28,7 +28,7 @@ class StateKeys:
     a live scope to its rank in the order in which those of its part came to hold state, ``births``
     a part to the next rank, ``live`` to how many scopes it has, ``top`` to the next new one (in
     windows only). ``changed`` are the scopes that became live or ceased to be since state was
-    saved; ``left`` the ids of keys that were without any since.
+    saved; ``left``, without windows, the keys that were without any since.
 
     Args:
         windowed: Whether there are windows.
@@ -44,7 +44,9 @@ class StateKeys:
         self.changed: set[int] = set()
         self.left: set[int] = set()
         self._parted = parted
-        # Of each id of the dictionary: the hash of its key, and its part; -1: not known.
+        # Of each id of the dictionary: with the part of its key, always as the same object, which
+        # dicts find sooner; the hash of its key; and its part, -1: not known.
+        self._ids = np.empty(0, dtype=object)
         self._hash = np.zeros(0, dtype=np.uint64)
         self._part = np.zeros(0, dtype=np.int64)
         self._kinds: Kinds | None = None
@@ -53,6 +55,7 @@ class StateKeys:
         self.top = Dealt()
         self._windows: dict[tuple[int, int, int], int] = {}
         self._of_key: dict[int, dict[int, None]] = {}
+        self._keys_of: dict[int, int] = {}
         self._free: dict[int, list[int]] = {}
         self._freed: list[int] = []
 
@@ -61,31 +64,41 @@ class StateKeys:
         return len(self.born)
 
     def encode(self, columns: tuple[Column, ...]) -> list[int]:
-        """Return the key id of each element."""
-        return self.encode_ids(columns).tolist()
-
-    def encode_ids(self, columns: tuple[Column, ...]) -> Int64Array:
-        """Return the key id of each element, int64: that of the dictionary, and the key's part."""
+        """Return the key id of each element: that of the dictionary, and the key's part."""
         if self.keys is None:
             self.keys = KeyDictionary(len(columns))
         ids = self.keys.encode(columns)
-        if not self._parted:
-            return ids
-        if self.keys.capacity > len(self._part):
-            self._part = widened(self._part, 2 * self.keys.capacity, -1)
-            self._hash = widened(self._hash, 2 * self.keys.capacity)
-        parts = self._part[ids]
-        unknown = parts < 0
-        if unknown.any():
-            new = distinct(ids[unknown])
-            self._hash[new] = hashes = hash_keys(self.keys.decode(new))
-            self._part[new] = parts_of_hashes(hashes)
-            parts = self._part[ids]
-        return ids | parts << SHIFT
+        if self.keys.capacity > len(self._ids):
+            self._cover(2 * self.keys.capacity)
+        if self._parted:
+            unknown = self._part[ids] < 0
+            if unknown.any():
+                new = distinct(ids[unknown])
+                self._hash[new] = hashes = hash_keys(self.keys.decode(new))
+                self._part[new] = parts = parts_of_hashes(hashes)
+                self._ids[new] = object_array((new | parts << SHIFT).tolist())
+        found: list[int] = self._ids[ids].tolist()
+        return found
 
-    def hashes(self, ids: Int64Array) -> UInt64Array | None:
-        """Return the hashes of keys, by ids of the dictionary; ``None`` if they are not known."""
-        return self._hash[ids] if self._parted else None
+    def columns(self, ids: Int64Array) -> tuple[Column, ...]:
+        """Return the columns of keys, by their ids."""
+        if self.keys is None:
+            raise InternalError("a key was asked for before any was seen")
+        return self.keys.decode(ids & BELOW)
+
+    def hashes(self, ids: Int64Array, columns: tuple[Column, ...]) -> UInt64Array:
+        """Return the hashes of keys, by their ids and columns."""
+        return self._hash[ids & BELOW] if self._parted else hash_keys(columns)
+
+    def _cover(self, room: int) -> None:
+        """Have space for the ids of a dictionary below ``room``."""
+        before = len(self._ids)
+        self._ids = widened(self._ids, room, None)
+        if self._parted:
+            self._part = widened(self._part, room, -1)
+            self._hash = widened(self._hash, room)
+        else:
+            self._ids[before:] = range(before, room)
 
     def become(self, kinds: Kinds) -> None:
         """Take keys as being of these types: those of the stage, of which these are some."""
@@ -135,7 +148,7 @@ class StateKeys:
             self.top[part] = scope + 1
         self._places[scope] = place
         self._windows[place] = scope
-        self._of_key.setdefault(key, {})[scope] = None
+        self._note_window(key, scope)
         self.bear(scope, value)
         return scope
 
@@ -162,7 +175,7 @@ class StateKeys:
         del mine[scope]
         if not mine:
             del self._of_key[place[0]]
-            self.left.add(place[0])
+            self._keys_of[scope >> SHIFT] -= 1
         self._freed.append(scope)
 
     def restore(self, scope: int, place: tuple[int, int, int], born: int, value: Any) -> None:
@@ -174,7 +187,7 @@ class StateKeys:
         if self.windowed:
             self._places[scope] = place
             self._windows[place] = scope
-            self._of_key.setdefault(place[0], {})[scope] = None
+            self._note_window(place[0], scope)
 
     def in_order(self) -> list[int]:
         """Return the live scopes in the order in which they came to hold state, part by part."""
@@ -184,16 +197,18 @@ class StateKeys:
         """Return whether a key has a live scope."""
         return key in (self._of_key if self.windowed else self.born)
 
+    def keys_of(self, part: int) -> int:
+        """Return how many keys of a part have a live scope."""
+        return (self._keys_of if self.windowed else self.live).get(part, 0)
+
     def describe(
         self, scopes: Int64Array
     ) -> tuple[tuple[Column, ...], Int64Array | None, Int64Array | None]:
         """Return key columns, starts and ends of scopes, live or of this step."""
-        if self.keys is None:
-            raise InternalError("a key was asked for before any was seen")
         if not self.windowed:
-            return self.keys.decode(scopes & BELOW), None, None
+            return self.columns(scopes), None, None
         places = np.array([self._places[scope] for scope in scopes.tolist()], dtype=np.int64)
-        return self.keys.decode(places[:, 0] & BELOW), places[:, 1].copy(), places[:, 2].copy()
+        return self.columns(places[:, 0]), places[:, 1].copy(), places[:, 2].copy()
 
     def tidy(self) -> None:
         """After a step: recycle numbers, and the ids of keys once they are many. Amortised."""
@@ -209,3 +224,12 @@ class StateKeys:
             known = len(kept)
             self._part[:known][~kept[: len(self._part)]] = -1
         self.keys.retain(kept)
+
+    def _note_window(self, key: int, scope: int) -> None:
+        """Note that a key has a live scope."""
+        mine = self._of_key.get(key)
+        if mine is None:
+            mine = self._of_key[key] = {}
+            part = scope >> SHIFT
+            self._keys_of[part] = self._keys_of.get(part, 0) + 1
+        mine[scope] = None

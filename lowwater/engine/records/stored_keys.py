@@ -319,6 +319,40 @@ def kinds_of(keys: NumberedKeys) -> Kinds:
     return [(type_to_bytes(kind), dtype) for kind, dtype in keys.kinds()]
 
 
+def plain_keys(column: Column) -> list[Any]:
+    """Return a part of keys as values that can be stored, for :func:`columns_of_keys`.
+
+    Times and dates are the integers they are in a column.
+    """
+    values: list[Any] = column.data.tolist()
+    if (nulls := column.nulls()) is not None:
+        values = [None if null else v for v, null in zip(values, nulls.tolist(), strict=True)]
+    return values
+
+
+def columns_of_keys(parts: Sequence[Sequence[Any]], kinds: Kinds) -> tuple[Column, ...]:
+    """Return a column for each part of keys.
+
+    Args:
+        parts: What :func:`plain_keys` returned of each part.
+        kinds: The types of the parts.
+    """
+    return tuple(
+        _column_of(values, type_from_bytes(kind), np.dtype(dtype))
+        for values, (kind, dtype) in zip(parts, kinds, strict=True)
+    )
+
+
+def _column_of(values: Sequence[Any], kind: pa.DataType | None, dtype: np.dtype[Any]) -> Column:
+    if dtype.kind == "O":
+        return (
+            Column.of_objects(values) if kind is None else Column.from_arrow(pa.array(values, kind))
+        )
+    valid = np.array([value is not None for value in values], dtype=np.bool_)
+    filled = [0 if value is None else value for value in values]
+    return Column(np.array(filled, dtype=dtype), None if valid.all() else valid, kind)
+
+
 def become(keys: KeyDictionary, kinds: Kinds) -> None:
     """Have a dictionary take keys as being of these types."""
     keys.become([(type_from_bytes(kind), dtype) for kind, dtype in kinds])

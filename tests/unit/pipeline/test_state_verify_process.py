@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
 import lowwater as lw
 from lowwater.cli.main import main
-from lowwater.engine.process.persistence import CELLS, FACTS, KEYS, ROWS, SCOPES, TIMERS
+from lowwater.engine.process.stored_facts import CELLS, FACTS, KEYS, PARTS, ROWS, SCOPES, TIMERS
 from lowwater.errors import StateError
 from lowwater.pipeline.state_tools import verify_state
 from lowwater.state.codec import decode, encode
@@ -22,6 +22,9 @@ from tests.unit.engine.local.durable_runs import run, stopped, write_files
 
 NEVER = 10**15
 """Later than all records."""
+
+Make: TypeAlias = Callable[[bytes, bytes], dict[bytes, bytes]]
+"""Makes rows of a stored one."""
 
 
 class Everything:
@@ -100,7 +103,7 @@ def made(folder: Path, what: str) -> Any:
 KINDS = ("records", "windows", "sessions", "columns", "columns in windows")
 
 
-def change(state: Path, table: int, make: Callable[[bytes, bytes], dict[bytes, bytes]]) -> None:
+def change(state: Path, table: int, make: Make) -> None:
     """Put other rows in place of the first of a table, as if by a store that is sound."""
     with RocksStore(state) as store:
         stored = store.scan(b"\x01", END)
@@ -110,6 +113,21 @@ def change(state: Path, table: int, make: Callable[[bytes, bytes], dict[bytes, b
         rows = make(key, value)
         batch.put(list(rows), list(rows.values()))
         store.commit(batch)
+
+
+def other_facts(**facts: Any) -> Make:
+    """Return what puts other facts in a row."""
+    return lambda key, value: {key: encode({**decode(value), **facts})}
+
+
+def other_scope(at: int, *parts: Any) -> Make:
+    """Return what puts other parts in a scope: its start, its end, its birth and its key."""
+
+    def make(key: bytes, value: bytes) -> dict[bytes, bytes]:
+        stored = decode(value)
+        return {key: encode([*stored[:at], *parts, *stored[at + 1 :]])}
+
+    return make
 
 
 @pytest.mark.parametrize("what", KINDS)
@@ -147,8 +165,9 @@ def test_what_a_cell_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "table"),
     [
-        *((what, table) for what in KINDS for table in (FACTS, KEYS)),
-        *((what, ROWS if what.startswith("columns") else SCOPES) for what in KINDS),
+        *((what, FACTS) for what in KINDS),
+        *((what, table) for what in KINDS[:3] for table in (PARTS, SCOPES)),
+        *((what, table) for what in KINDS[3:] for table in (KEYS, ROWS)),
         *(("records", table) for table in (CELLS, TIMERS)),
         *(("windows", table) for table in (CELLS, TIMERS)),
     ],
@@ -170,9 +189,18 @@ def test_a_row_that_is_damaged(
     [
         ("records", CELLS, lambda key, value: {}, "parts of it are missing"),
         ("records", TIMERS, lambda key, value: {}, "parts of it are missing"),
-        ("windows", SCOPES, lambda key, value: {}, "a key without state"),
+        ("windows", SCOPES, lambda key, value: {}, "a value of no key"),
         ("columns", ROWS, lambda key, value: {}, "rows are there"),
-        ("records", KEYS, lambda key, value: {}, "stored key cannot be read: . of . are there"),
+        ("columns", KEYS, lambda key, value: {}, "stored key cannot be read: . of . are there"),
+        ("records", PARTS, lambda key, value: {}, "facts of a part of it are missing"),
+        ("records", PARTS, other_facts(keys=99), "there are 99 keys, or"),
+        ("records", PARTS, other_facts(timers=99), "parts of it are missing"),
+        ("records", SCOPES, other_scope(0, 5), "cannot be there"),
+        ("windows", SCOPES, other_scope(1, -1), "cannot be there"),
+        ("windows", SCOPES, other_scope(2, 10**6), "cannot be there"),
+        ("windows", SCOPES, other_scope(3, "elsewhere"), "cannot be there"),
+        ("windows", SCOPES, other_scope(3, "x", "y"), "a key has the place"),
+        ("windows", SCOPES, other_scope(0, None), "a key has the place"),
         ("records", CELLS, lambda key, value: {key: encode("x")}, "holds a str|does not fit"),
         ("records", TIMERS, lambda key, value: {key: encode([1, 2])}, "a timer is set to"),
         (
@@ -208,7 +236,7 @@ def test_rows_that_do_not_fit_together(
     tmp_path: Path,
     what: str,
     table: int,
-    make: Callable[[bytes, bytes], dict[bytes, bytes]],
+    make: Make,
     said: str,
 ) -> None:
     stopped(made(tmp_path, what), tmp_path)
