@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from lowwater.engine.join import side_persistence as records
 from lowwater.engine.local.run_record import read_run
-from lowwater.engine.process import persistence as stored
+from lowwater.engine.process import stored_facts as stored
 from lowwater.engine.window import persistence as _stored
 from lowwater.errors import StateError
 from lowwater.pipeline.state_tools import verify_state
