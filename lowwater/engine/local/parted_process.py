@@ -19,11 +19,12 @@ import numpy as np
 from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.key_parts import PARTS, parts_of, place_of_part
+from lowwater.engine.process.key_parts import PARTS, parts_of, parts_of_hashes, place_of_part
 from lowwater.engine.process.operator import InputBundle, ProcessOperator
 from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
 from lowwater.engine.process.stored_facts import FACTS
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.steps import (
     Bundle,
@@ -363,9 +364,10 @@ class PartedProcess:
         count = self._workers.count
         if count == 1:
             return self._gave({0: self._request("take", nth, bundle, None)}, of_records=True)
-        owner = (parts_of(bundle.keys) % count).astype(np.uint8)
+        hashes = hash_keys(bundle.keys)
+        owner = (parts_of_hashes(hashes) % count).astype(np.uint8)
         order = np.argsort(owner, kind="stable")
-        bundle, owner = bundle.take(order), owner[order]
+        bundle, owner = replace(bundle, hashes=hashes).take(order), owner[order]
         bounds = np.searchsorted(owner, np.arange(count + 1)).tolist()
         requests = {
             at: self._request("take", nth, bundle.slice(start, stop), order[start:stop])

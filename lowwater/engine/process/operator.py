@@ -11,7 +11,7 @@ import numpy as np
 from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.key_parts import parts_of, place_of_part
+from lowwater.engine.process.key_parts import parts_of, parts_of_hashes, place_of_part
 from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.record_persistence import StoredProcess
@@ -272,7 +272,8 @@ class ProcessOperator:
         if len(bundle) and not self._parted:
             waiting[0].put(bundle, nth)
         elif len(bundle):
-            parts = parts_of(bundle.keys)
+            hashes = bundle.hashes
+            parts = parts_of(bundle.keys) if hashes is None else parts_of_hashes(hashes)
             for part in distinct(parts).tolist():
                 waiting[part].put(bundle.take(np.flatnonzero(parts == part)), nth)
         return NOTHING if late is None else ProcessOutput({}, late)

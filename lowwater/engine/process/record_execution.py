@@ -277,7 +277,7 @@ class RecordProcess:
         refusals.begin(late, len(bundle), np.arange(first, first + len(bundle)), None, None)
         born, held, set_timers = state_keys.born, self._held, timers.held
         context.watermark, context.clock = self.watermark, self.clock
-        ids = state_keys.encode(bundle.keys)
+        ids = state_keys.encode(bundle.keys, bundle.hashes)
         in_order = self._in_order
         plain = plain or PlainRecords.of(bundle, self._columns)
         numbers = range(len(bundle))
@@ -324,7 +324,7 @@ class RecordProcess:
         if not len(start):
             return
         state_keys, context, timers = self._state_keys, self._context, self._timers
-        every = state_keys.encode(bundle.keys)
+        every = state_keys.encode(bundle.keys, bundle.hashes)
         values, times, rows = plain or PlainRecords.of(bundle, self._columns)
         if element is None:
             element = np.arange(len(start), dtype=np.int64)

@@ -63,8 +63,13 @@ class StateKeys:
         """Return how many scopes are live."""
         return len(self.born)
 
-    def encode(self, columns: tuple[Column, ...]) -> list[int]:
-        """Return the key id of each element: that of the dictionary, and the key's part."""
+    def encode(self, columns: tuple[Column, ...], hashes: UInt64Array | None = None) -> list[int]:
+        """Return the key id of each element: that of the dictionary, and the key's part.
+
+        Args:
+            columns: The key columns.
+            hashes: The hash of each key, if it is known.
+        """
         if self.keys is None:
             self.keys = KeyDictionary(len(columns))
         ids = self.keys.encode(columns)
@@ -73,9 +78,10 @@ class StateKeys:
         if self._parted:
             unknown = self._part[ids] < 0
             if unknown.any():
-                new = distinct(ids[unknown])
-                self._hash[new] = hashes = hash_keys(self.keys.decode(new))
-                self._part[new] = parts = parts_of_hashes(hashes)
+                new = ids[unknown] if hashes is not None else distinct(ids[unknown])
+                of_new = hash_keys(self.keys.decode(new)) if hashes is None else hashes[unknown]
+                self._hash[new] = of_new
+                self._part[new] = parts = parts_of_hashes(of_new)
                 self._ids[new] = object_array((new | parts << SHIFT).tolist())
         found: list[int] = self._ids[ids].tolist()
         return found

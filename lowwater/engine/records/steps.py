@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Kind, LateReason, Pane, Timing
+from lowwater.state.xxh64 import UInt64Array
 from lowwater.time import START_OF_TIME, Instant, Int64Array
 from lowwater.windows import Window
 
@@ -40,28 +41,22 @@ class Bundle:
         values: The columns that aggregates and windows read, by name, each of length n.
         signs: +1 for an insert, -1 for a retraction (S-C1), int8, shape (n,); ``None`` if all are
             inserts.
+        hashes: The hash of each key (:func:`~lowwater.engine.records.key_hash.hash_keys`), uint64,
+            shape (n,), where it is known; ``None`` where it is not.
     """
 
     times: Int64Array
     keys: tuple[Column, ...]
     values: Mapping[str, Column]
     signs: NDArray[np.int8] | None = None
+    hashes: UInt64Array | None = None
 
     def __len__(self) -> int:
         return len(self.times)
 
     def take(self, rows: Int64Array) -> Bundle:
         """Select the elements at ``rows``, in that order."""
-        keys = {id(key): key.take(rows) for key in self.keys}  # which may be among the values
-        return Bundle(
-            self.times[rows],
-            tuple(keys[id(key)] for key in self.keys),
-            {
-                name: keys.get(id(column)) or column.take(rows)
-                for name, column in self.values.items()
-            },
-            None if self.signs is None else self.signs[rows],
-        )
+        return _picked(self, lambda column: column.take(rows), rows)
 
     @classmethod
     def concat(cls, bundles: Sequence[Bundle]) -> Bundle:
@@ -86,12 +81,20 @@ class Bundle:
         """Return elements ``start`` to ``stop`` (exclusive) without copying."""
         if start == 0 and stop >= len(self):
             return self
-        return Bundle(
-            self.times[start:stop],
-            tuple(key.slice(start, stop) for key in self.keys),
-            {name: column.slice(start, stop) for name, column in self.values.items()},
-            None if self.signs is None else self.signs[start:stop],
-        )
+        return _picked(self, lambda column: column.slice(start, stop), slice(start, stop))
+
+
+def _picked(bundle: Bundle, pick: Callable[[Column], Column], rows: Int64Array | slice) -> Bundle:
+    """Return some elements of a bundle; ``pick`` takes them from a column."""
+    keys = {id(key): pick(key) for key in bundle.keys}  # which may be among the values
+    values = bundle.values.items()
+    return Bundle(
+        bundle.times[rows],
+        tuple(keys[id(key)] for key in bundle.keys),
+        {name: keys.get(id(column)) or pick(column) for name, column in values},
+        None if bundle.signs is None else bundle.signs[rows],
+        None if bundle.hashes is None else bundle.hashes[rows],
+    )
 
 
 def _column(bundle: Bundle, name: str) -> Column:
