@@ -12,6 +12,7 @@ from lowwater.engine.process.stored_facts import KEYS, ROWS, WAITING, WHAT, Stor
 from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.state.arrays import NONE
+from lowwater.state.codec import Encoded
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import Journal
 from lowwater.state.row_codec import RowCodec
@@ -42,6 +43,8 @@ class StoredColumns:
         self._facts = facts
         place = facts.place
         self._keys = StoredKeys(place, KEYS)
+        self._keys_encoded = Encoded(None)
+        self._keys_were: dict[str, Any] | None = None
         self._waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
         state.on_forgetting = self._keys.forget
         self._codec = RowCodec(state.table)
@@ -60,7 +63,13 @@ class StoredColumns:
         self._keys.drop(state.gone_keys())
         self._keys.want(state.table["key"][rows])
         self._keys.write(batch)
-        beside: dict[str, Any] = {"table": self._codec.layouts.stored}
+        keys = self._keys.record()
+        if keys != self._keys_were:
+            self._keys_encoded, self._keys_were = Encoded(keys), keys
+        beside: dict[str, Any] = {
+            "keys": self._keys_encoded,
+            "table": self._codec.layouts.stored,
+        }
         if self._waiting is not None:
             beside["waiting"] = self._waiting.write(batch, facts["watermark"])
         counts = {
@@ -68,7 +77,7 @@ class StoredColumns:
             "rows": self._journal.limit,
             "live": len(state.table),
         }
-        self._facts.write(batch, {**facts, **counts}, self._keys.record(), **beside)
+        self._facts.write(batch, {**facts, **counts}, **beside)
 
     def load(self, store: StateStore) -> dict[str, int] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.

@@ -69,10 +69,10 @@ def count_keys(store: StateStore, place: StoredPlace) -> int:
         StateError: What is stored is damaged.
     """
     record = read_facts(store, place)
-    if record is None or record["keys"] is None:
+    if record is None:
         return 0
     if "table" in record:
-        return int(record["keys"]["count"])
+        return 0 if record["keys"] is None else int(record["keys"]["count"])
     return sum(int(read_part(store, part)["keys"]) for part in parts_of_facts(record, place))
 
 

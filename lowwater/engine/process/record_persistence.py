@@ -26,7 +26,13 @@ from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import key_values
-from lowwater.engine.records.stored_keys import Kinds, columns_of_keys, kinds_of, plain_keys
+from lowwater.engine.records.stored_keys import (
+    Kinds,
+    StoredKey,
+    columns_of_keys,
+    kinds_of,
+    plain_keys,
+)
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import damaged, decoding
@@ -36,6 +42,8 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 _WIDTH = 8
 _BIAS = 1 << 63
+_BEFORE_KEY = 4
+"""What is stored of a scope before its key: start, end, birth, and as which types the key is."""
 
 
 @final
@@ -75,8 +83,6 @@ class StoredProcess:
         }
         self._groups_here = [group for place in places.values() for group in place.groups]
         self.refused_at = (0, 0)  # which cell of a key of which part could not be stored
-        self.kinds: Kinds | None = None
-        """The types of the keys, as they are stored; ``None`` before any key."""
         # Of each stored scope: its key group, and a bit for each cell that it holds.
         self._stored: dict[int, int] = {}
         # Without windows: the number that each key is stored under, while it has state.
@@ -92,7 +98,7 @@ class StoredProcess:
         self._write_cells(batch)
         self._write_timers(batch, before)
         if 0 in self._parts:
-            self._facts.write(batch, facts, self.kinds)
+            self._facts.write(batch, facts)
         state_keys, timers = self._state_keys, self._timers
         for number, part in self._parts.items():
             record = {
@@ -102,6 +108,8 @@ class StoredProcess:
                     "top": state_keys.top[number] & BELOW,
                 },
                 "keys": state_keys.keys_of(number),
+                "kinds": list(part.kinds),
+                "now": part.now,
                 "counts": [state_keys.live.get(number, 0), *part.counts],
                 "timers": timers.counts.get(number, 0),
             }
@@ -135,9 +143,14 @@ class StoredProcess:
             StateError: What is stored is damaged.
         """
         self._facts.check_groups(record)
-        self.kinds = record["keys"] and [(kind, dtype) for kind, dtype in record["keys"]]
         for number, part in self._parts.items():
             self._fill(store, record, number, part)
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """The types of the keys; ``None`` before any key."""
+        every = (part.kinds[part.now] for part in self._parts.values() if part.kinds)
+        return next(every, None)
 
     def _fill(self, store: StateStore, record: dict[str, Any], number: int, part: _Part) -> None:
         own = read_part(store, part.place)
@@ -145,6 +158,7 @@ class StoredProcess:
         timers.turns[number] = facts["turn"] | part.base
         state_keys.births[number] = facts["births"] | part.base
         state_keys.top[number] = facts["top"] | part.base
+        part.resume_kinds(own["kinds"], own["now"])
         scopes = self._load_scopes(store, facts, part)
         self._load_cells(store, part, scopes)
         self._load_timers(store, facts["turn"], part, scopes)
@@ -162,9 +176,10 @@ class StoredProcess:
         """Write what keys changed; return where those were stored that are there no longer."""
         state_keys, stored, bits = self._state_keys, self._stored, len(self._cells)
         changed, state_keys.changed = state_keys.changed, set()
-        if state_keys.keys is not None and (kinds := kinds_of(state_keys.keys)) != self.kinds:
-            changed |= stored.keys()  # keys are stored as what they are beside each other
-            self.kinds = kinds
+        if state_keys.keys is not None:
+            kinds = kinds_of(state_keys.keys)
+            for part in self._parts.values():
+                part.take_kinds(kinds)
         was = {
             scope: _Place(stored[scope] >> bits, self._number(scope))
             for scope in sorted(changed)
@@ -216,12 +231,13 @@ class StoredProcess:
         places = [state_keys.place(scope) for scope in live]
         ids = np.array([key for key, _, _ in places], dtype=np.int64)
         columns = state_keys.columns(ids)
-        first = [self._parts[scope >> SHIFT].place.first for scope in live]
-        groups = self._groups_of(ids, columns) + np.array(first, dtype=np.int64)
+        parts = [self._parts[scope >> SHIFT] for scope in live]
+        first = np.array([part.place.first for part in parts], dtype=np.int64)
+        groups = self._groups_of(ids, columns) + first
         keys = zip(*map(plain_keys, columns), strict=True)
         rows = [
-            encode([start, end, born[scope] & BELOW, *key])
-            for scope, (_, start, end), key in zip(live, places, keys, strict=True)
+            encode([start, end, born[scope] & BELOW, part.now, *key])
+            for scope, part, (_, start, end), key in zip(live, parts, places, keys, strict=True)
         ]
         return dict(zip(live, groups.tolist(), strict=True)), rows
 
@@ -328,15 +344,13 @@ class StoredProcess:
         """Load the scopes of a part; return them by the numbers they are stored under."""
         state_keys, base = self._state_keys, part.base
         found = [
-            (group, _scope(tail), *_read_scope(decode(data), len(self.kinds or ())))
+            (group, _scope(tail), *_read_scope(decode(data), part.kinds))
             for group in part.place.groups
             for tail, data in _rows(store, self._prefix(SCOPES, group))
         ]
-        if not found or self.kinds is None:
-            if found:
-                raise damaged(WHAT, "there are keys of no type")
+        if not found:
             return {}
-        columns = columns_of_keys(list(zip(*(key for *_, key in found), strict=True)), self.kinds)
+        columns = columns_of_keys([key for *_, key in found], part.kinds, part.now)
         ids = state_keys.encode(columns)
         groups = (self._groups_of(np.array(ids), columns) + part.place.first).tolist()
         values = key_values(columns)
@@ -426,8 +440,26 @@ class _Part:
         self.waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
         self.counts = counts
         self.written: dict[str, Any] | None = None
+        # The types that keys were stored as: each says as which. Those of now are at ``now``.
+        self.kinds: list[Kinds] = []
+        self.now = 0
         self.free: list[int] = []
         self._top = 0
+
+    def take_kinds(self, kinds: Kinds) -> None:
+        """Store keys as being of these types from now on."""
+        if self.kinds and self.kinds[self.now] == kinds:
+            return
+        if kinds not in self.kinds:
+            self.kinds.append(kinds)
+        self.now = self.kinds.index(kinds)
+
+    def resume_kinds(self, kinds: Sequence[Any], now: int) -> None:
+        """Go on from the types that keys were stored as."""
+        self.kinds = [[(kind, dtype) for kind, dtype in each] for each in kinds]
+        self.now = now
+        if not 0 <= now < max(1, len(self.kinds)):
+            raise damaged(WHAT, f"its keys are of types {now} of {len(self.kinds)}")
 
     def next_number(self) -> int:
         """Return the lowest number that no key is stored under."""
@@ -458,14 +490,18 @@ def read_part(store: StateStore, place: StoredPlace) -> dict[str, Any]:
         return record
 
 
-def _read_scope(stored: Any, parts: int) -> tuple[int, int, int, list[Any]]:
+def _read_scope(stored: Any, kinds: Sequence[Kinds]) -> tuple[int, int, int, StoredKey]:
     """Return start, end, birth and key of a stored scope."""
-    if not (isinstance(stored, list) and len(stored) == 3 + parts):
+    if not (
+        isinstance(stored, list)
+        and len(stored) > _BEFORE_KEY
+        and all(type(each) is int for each in stored[:_BEFORE_KEY])
+        and 0 <= stored[_BEFORE_KEY - 1] < len(kinds)
+        and len(stored) == _BEFORE_KEY + len(kinds[stored[_BEFORE_KEY - 1]])
+    ):
         raise damaged(WHAT, f"a key has the place {stored!r}")
-    start, end, birth, *key = stored
-    if not type(start) is type(end) is type(birth) is int:
-        raise damaged(WHAT, f"a key has the place {stored!r}")
-    return start, end, birth, key
+    start, end, birth, nth, *key = stored
+    return start, end, birth, StoredKey(nth, key)
 
 
 def _rows(store: StateStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -51,20 +51,15 @@ class StoredFacts:
         self._order = order
         self._windows = None if placement is None else repr(placement.windowing.windows)
         self._encoded = Encoded(self._declared())
-        self._keys_encoded = Encoded(None)
-        self._keys_were: Any = None
 
-    def write(self, batch: Batch, facts: Mapping[str, int], keys: Any, **beside: Any) -> None:
+    def write(self, batch: Batch, facts: Mapping[str, int], **beside: Any) -> None:
         """Add the facts to a batch.
 
         Args:
             batch: The batch.
             facts: The times at which it stands, and what else is a number.
-            keys: What is stored of its keys; it rarely changes.
             beside: What the kind of process stores in addition.
         """
-        if keys != self._keys_were:
-            self._keys_encoded, self._keys_were = Encoded(keys), keys
         placement = self._placement
         record = {
             "layout": FORMATS[FORMAT],
@@ -76,7 +71,6 @@ class StoredFacts:
             "declared": self._encoded,
             "windows": self._windows,
             "order": self._order,
-            "keys": self._keys_encoded,
             "groups": self.place.count,
             **beside,
         }
@@ -132,7 +126,7 @@ class StoredFacts:
                 raise StateError(
                     f"the stored state is of {name}={shown[0]}, the process has {name}={shown[1]}",
                     where=definition.name,
-                    hint=f"Use the {name} as it was, or reset the state",
+                    hint=f"Leave the {name} as before, or reset the state",
                 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -330,16 +330,38 @@ def plain_keys(column: Column) -> list[Any]:
     return values
 
 
-def columns_of_keys(parts: Sequence[Sequence[Any]], kinds: Kinds) -> tuple[Column, ...]:
+class StoredKey(NamedTuple):
+    """A key as it is stored alone.
+
+    Args:
+        nth: As which of several types.
+        parts: What :func:`plain_keys` returned of each part.
+    """
+
+    nth: int
+    parts: Sequence[Any]
+
+
+def columns_of_keys(
+    keys: Sequence[StoredKey], kinds: Sequence[Kinds], now: int
+) -> tuple[Column, ...]:
     """Return a column for each part of keys.
 
     Args:
-        parts: What :func:`plain_keys` returned of each part.
-        kinds: The types of the parts.
+        keys: The keys, at least one.
+        kinds: The types that they were stored as.
+        now: Which of these they are together.
     """
+    which = np.array([key.nth for key in keys], dtype=np.int64)
+    pieces: list[list[Column]] = [[] for _ in kinds[now]]
+    for nth in np.unique(which).tolist():
+        some = zip(*(key.parts for key in keys if key.nth == nth), strict=True)
+        for piece, values, (kind, dtype) in zip(pieces, some, kinds[nth], strict=True):
+            piece.append(_column_of(values, type_from_bytes(kind), np.dtype(dtype)))
+    order = np.argsort(np.argsort(which, kind="stable"))
     return tuple(
-        _column_of(values, type_from_bytes(kind), np.dtype(dtype))
-        for values, (kind, dtype) in zip(parts, kinds, strict=True)
+        _column(piece, order, type_from_bytes(kind), np.dtype(dtype))
+        for piece, (kind, dtype) in zip(pieces, kinds[now], strict=True)
     )
 
 
