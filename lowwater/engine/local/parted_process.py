@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias, assert_never, final
 
 import numpy as np
+import pyarrow as pa
 
 from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
@@ -444,18 +445,17 @@ class KeyKinds:
 
     def see(self, columns: Sequence[Column]) -> None:
         """Take note of the types of the keys of a bundle, which has some."""
-        types = tuple(
-            (column.type, column.data.dtype if column.arrow is None else None) for column in columns
-        )
+        types = tuple((column.type, _dtype(column)) for column in columns)
         if types in self._seen:
             return
         if self._keys is None:
             self._keys = KeyDictionary(len(columns))
         elif len(self._keys) > _FEW:
             self.resume(self.kinds)
-        self._keys.encode(tuple(_one_value(column) for column in columns))
+        one_of_each = tuple(_one_value(column) for column in columns)
+        self._keys.encode(one_of_each)
         self.kinds = kinds_of(self._keys)
-        if self._keys.is_typed:
+        if not any(one.is_null() for one in one_of_each):  # null does not say of which type it is
             self._seen.add(types)
 
     def resume(self, kinds: Kinds | None) -> None:
@@ -538,10 +538,23 @@ def _places(emitted: Emitted) -> Int64Array:
 
 
 def _one_value(column: Column) -> Column:
-    """Return a row of a column: one that is not null, if there is any."""
+    """Return a row of a column that has its type: one that is not null, if there is any."""
+    if _is_unsigned(column) and column.data.dtype == object:
+        at = int(np.argmax([value or 0 for value in column.data.tolist()]))
+        return column.slice(at, at + 1)
     nulls = column.nulls()
     at = 0 if nulls is None or nulls.all() else int(np.argmin(nulls))
     return column.slice(at, at + 1)
+
+
+def _dtype(column: Column) -> np.dtype[Any] | None:
+    """Return the dtype of a column where its Arrow type, if any, does not say it."""
+    return column.data.dtype if column.arrow is None or _is_unsigned(column) else None
+
+
+def _is_unsigned(column: Column) -> bool:
+    """Return whether a column may hold integers beyond int64, which are Python objects."""
+    return column.arrow is not None and bool(pa.types.is_uint64(column.arrow.type))
 
 
 def _values_together(

@@ -54,8 +54,9 @@ def verify_process(store: StateStore, place: StoredPlace) -> None:
     if record is None:
         raise StateError(f"there is nothing of the stage {place.stage!r}")
     with decoding(WHAT):
-        for part in parts_of_facts(record, place):
-            _verify(store, record, part)
+        parts = parts_of_facts(record, place)
+        for number, part in enumerate(parts):
+            _verify(store, record, part, None if len(parts) == 1 else number)
 
 
 def count_keys(store: StateStore, place: StoredPlace) -> int:
@@ -76,7 +77,9 @@ def count_keys(store: StateStore, place: StoredPlace) -> int:
     return sum(int(read_part(store, part)["keys"]) for part in parts_of_facts(record, place))
 
 
-def _verify(store: StateStore, record: dict[str, Any], place: StoredPlace) -> None:
+def _verify(
+    store: StateStore, record: dict[str, Any], place: StoredPlace, part: int | None
+) -> None:
     definition = _definition(record)
     windowed = record["windows"] is not None
     facts = StoredFacts(definition, None, place, record["order"])
@@ -88,9 +91,9 @@ def _verify(store: StateStore, record: dict[str, Any], place: StoredPlace) -> No
     else:
         cells = [CELLS[cell.kind](n, cell, ScopeCursor()) for n, cell in definition.cells.items()]
         timers = Timers([each.domain == "event" for each in definition.timers.values()])
-        scopes = StateKeys(windowed=windowed)
-        parts = {0: place}
-        waits = None if waiting is None else {0: waiting}
+        scopes = StateKeys(windowed=windowed, parted=part is not None)
+        parts = {part or 0: place}
+        waits = None if waiting is None else {part or 0: waiting}
         StoredProcess(definition, scopes, cells, timers, facts, parts, waits).fill(store, record)
         held = {
             stored.CELLS: sum(len(cell.held) for cell in cells),

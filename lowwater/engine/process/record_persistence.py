@@ -127,6 +127,9 @@ class StoredProcess:
         """
         record = self._facts.read(store)
         if record is None:
+            parts = store.get([part.place.prefix(PARTS) for part in self._parts.values()])
+            if any(part is not None for part in parts):
+                raise damaged(WHAT, "its facts are missing")
             return None
         with decoding(WHAT):
             self.fill(store, record)

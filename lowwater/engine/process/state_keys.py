@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
 
 from lowwater.engine.process.key_parts import BELOW, SHIFT, Dealt, parts_of_hashes
 from lowwater.engine.records.columns import Column
@@ -49,7 +50,8 @@ class StateKeys:
         self._ids = np.empty(0, dtype=object)
         self._hash = np.zeros(0, dtype=np.uint64)
         self._part = np.zeros(0, dtype=np.int64)
-        self._kinds: Kinds | None = None
+        self._told: Kinds | None = None  # and what the dictionary's types were after it
+        self._became: list[tuple[pa.DataType | None, str]] = []
         self._value: dict[int, Any] = {}
         self._places: dict[int, tuple[int, int, int]] = {}
         self.top = Dealt()
@@ -108,20 +110,16 @@ class StateKeys:
 
     def become(self, kinds: Kinds) -> None:
         """Take keys as being of these types: those of the stage, of which these are some."""
-        if kinds == self._kinds:
-            return
         if self.keys is None:
             self.keys = KeyDictionary(len(kinds))
+        elif kinds == self._told and self.keys.kinds() == self._became:
+            return
         become(self.keys, kinds)
-        self._kinds = kinds
+        self._told, self._became = kinds, self.keys.kinds()
 
     def key(self, scope: int) -> Any:
         """Return the key of a live scope, as Python values."""
         return self._value[scope]
-
-    def key_id(self, scope: int) -> int:
-        """Return the id of a scope's key."""
-        return self._places[scope][0] if self.windowed else scope
 
     def window(self, scope: int) -> Window | None:
         """Return the window of a scope."""
@@ -198,10 +196,6 @@ class StateKeys:
     def in_order(self) -> list[int]:
         """Return the live scopes in the order in which they came to hold state, part by part."""
         return sorted(self.born, key=self.born.__getitem__)
-
-    def has_key(self, key: int) -> bool:
-        """Return whether a key has a live scope."""
-        return key in (self._of_key if self.windowed else self.born)
 
     def keys_of(self, part: int) -> int:
         """Return how many keys of a part have a live scope."""

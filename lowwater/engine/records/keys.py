@@ -69,16 +69,11 @@ class KeyDictionary:
         """Return the Arrow type (if known) and the numpy dtype of each key column."""
         return [part.kind for part in self._parts if part is not None]
 
-    @property
-    def is_typed(self) -> bool:
-        """Whether each column has had a value that tells its type."""
-        return all(part is not None and not part.is_untyped for part in self._parts)
-
     def become(self, kinds: Sequence[tuple[pa.DataType | None, str]]) -> None:
         """Take keys as being of these types, as if another dictionary's had been seen here too.
 
         Args:
-            kinds: What :meth:`kinds` of that one returned. It has seen all that this one has.
+            kinds: What :meth:`kinds` of that one returned.
         """
         for at, (kind, dtype) in enumerate(kinds):
             part = self._parts[at]
@@ -89,7 +84,7 @@ class KeyDictionary:
             elif isinstance(part, _NumberCodes):
                 self._parts[at] = part.as_objects(kind)
             elif isinstance(part, _ObjectCodes):
-                part.retype(kind)
+                part.beside(kind)
 
     def restore(self, ids: Int64Array, columns: tuple[Column, ...]) -> None:
         """Fill an empty dictionary with these keys under these ids (distinct, ascending)."""
@@ -334,9 +329,10 @@ class _ObjectCodes:
     def __len__(self) -> int:
         return len(self._codes)
 
-    def retype(self, type: pa.DataType | None) -> None:
-        """Take values as being of this type; ``None`` for several."""
-        self._type = _plain(type)
+    def beside(self, type: pa.DataType | None) -> None:
+        """Take note that elsewhere values are of this type; ``None`` for several."""
+        if self._type != _plain(type):
+            self._type = None
 
     @property
     def nbytes(self) -> int:

@@ -67,12 +67,6 @@ class StoredKeys:
         assert keys is None or isinstance(keys, KeyDictionary), "they have numbers of their own"
         return keys
 
-    @property
-    def kinds(self) -> Kinds | None:
-        """The types of the keys; ``None`` before any key."""
-        record = self.record()
-        return None if record is None else record["kinds"]
-
     def groups(self, ids: Int64Array) -> NDArray[np.int32]:
         """Return the key group of each id."""
         if self._place.count == 1 or not len(ids):
@@ -129,11 +123,6 @@ class StoredKeys:
         stays[: len(kept)] = kept
         self.drop(np.flatnonzero(~stays))
         self._hashed &= stays[: len(self._hashed)]
-
-    def release(self, ids: Int64Array) -> None:
-        """Have keys deleted whose numbers may become those of others."""
-        self.drop(ids)
-        self._hashed[ids[ids < len(self._hashed)]] = False
 
     def write(self, batch: Batch) -> None:
         """Add what changed since the last time to a batch."""

@@ -12,6 +12,8 @@ import pytest
 import lowwater as lw
 from lowwater.cli.main import main
 from lowwater.engine.process.stored_facts import CELLS, FACTS, KEYS, PARTS, ROWS, SCOPES, TIMERS
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import hash_keys
 from lowwater.errors import StateError
 from lowwater.pipeline.state_tools import verify_state
 from lowwater.state.codec import decode, encode
@@ -22,6 +24,9 @@ from tests.unit.engine.local.durable_runs import run, stopped, write_files
 
 NEVER = 10**15
 """Later than all records."""
+
+FIRST = "k4"
+"""The key whose scope is stored first: of the lowest key group."""
 
 Make: TypeAlias = Callable[[bytes, bytes], dict[bytes, bytes]]
 """Makes rows of a stored one."""
@@ -93,6 +98,8 @@ def made(folder: Path, what: str) -> Any:
     hour = lw.FixedWindows("1h")
     return {
         "records": lambda: keyed.process(Everything()),
+        "records in parts": lambda: keyed.process(Everything()),
+        "windows in parts": lambda: keyed.window(hour).process(Everything()),
         "windows": lambda: keyed.window(hour).process(Everything()),
         "sessions": lambda: keyed.window(lw.Sessions("15s")).process(Everything()),
         "columns": lambda: keyed.process(Columns(plain=True)),
@@ -101,6 +108,11 @@ def made(folder: Path, what: str) -> Any:
 
 
 KINDS = ("records", "windows", "sessions", "columns", "columns in windows")
+
+
+def options(what: str) -> dict[str, Any]:
+    """Return how a process is run: in parts, keys are divided among workers."""
+    return {"workers": 2} if what.endswith("in parts") else {}
 
 
 def change(state: Path, table: int, make: Make) -> None:
@@ -130,14 +142,23 @@ def other_scope(at: int, *parts: Any) -> Make:
     return make
 
 
-@pytest.mark.parametrize("what", KINDS)
+def of_another_part() -> str:
+    """Return a key of another part, whose group there has the place of that of the first."""
+    names = [f"n{n}" for n in range(10_000)]
+    hashes = hash_keys([Column.of_objects(names)]) % np.uint64(256)
+    (of_first,) = hash_keys([Column.of_objects([FIRST])]) % np.uint64(256)
+    alike = (hashes % np.uint64(16) == of_first % np.uint64(16)) & (hashes != of_first)
+    return names[int(np.flatnonzero(alike)[0])]
+
+
+@pytest.mark.parametrize("what", [*KINDS, "records in parts", "windows in parts"])
 def test_sound_state_is_found_sound(tmp_path: Path, what: str) -> None:
     process = made(tmp_path, what)
-    stopped(process, tmp_path)
+    stopped(process, tmp_path, **options(what))
     with RocksStore(tmp_path / "state", read_only=True) as store:
         rows = store.verify()
     assert verify_state(tmp_path / "state") == rows > 10
-    run(process, tmp_path)
+    run(process, tmp_path, **options(what))
     assert verify_state(tmp_path / "state") > 0
 
 
@@ -165,6 +186,7 @@ def test_what_a_cell_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "table"),
     [
+        *(("records in parts", table) for table in (FACTS, PARTS, SCOPES, CELLS, TIMERS)),
         *((what, FACTS) for what in KINDS),
         *((what, table) for what in KINDS[:3] for table in (PARTS, SCOPES)),
         *((what, table) for what in KINDS[3:] for table in (KEYS, ROWS)),
@@ -176,12 +198,24 @@ def test_a_row_that_is_damaged(
     tmp_path: Path, what: str, table: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     process = made(tmp_path, what)
-    stopped(process, tmp_path)
+    stopped(process, tmp_path, **options(what))
     change(tmp_path / "state", table, lambda key, value: {key: value[:-3] + b"\xc1"})
     assert main(["state", "verify", str(tmp_path / "state")]) == 1
     assert "estore" in capsys.readouterr().err
     with pytest.raises(StateError):
-        run(process, tmp_path)
+        run(process, tmp_path, **options(what))
+
+
+@pytest.mark.parametrize("table", [FACTS, PARTS, SCOPES, CELLS, TIMERS])
+@pytest.mark.parametrize("what", ["records", "records in parts", "windows in parts"])
+def test_a_row_that_is_missing(tmp_path: Path, what: str, table: int) -> None:
+    process = made(tmp_path, what)
+    stopped(process, tmp_path, **options(what))
+    change(tmp_path / "state", table, lambda key, value: {})
+    with pytest.raises(StateError):
+        verify_state(tmp_path / "state")
+    with pytest.raises(StateError, match="cannot be read"):
+        run(process, tmp_path, **options(what))
 
 
 @pytest.mark.parametrize(
@@ -198,8 +232,11 @@ def test_a_row_that_is_damaged(
         ("records", SCOPES, other_scope(0, 5), "cannot be there"),
         ("windows", SCOPES, other_scope(1, -1), "cannot be there"),
         ("windows", SCOPES, other_scope(2, 10**6), "cannot be there"),
-        ("windows", SCOPES, other_scope(3, "elsewhere"), "cannot be there"),
-        ("windows", SCOPES, other_scope(3, "x", "y"), "a key has the place"),
+        ("windows", SCOPES, other_scope(4, "elsewhere"), "cannot be there"),
+        ("records in parts", SCOPES, other_scope(4, of_another_part()), "cannot be there"),
+        ("windows", SCOPES, other_scope(3, 1), "a key has the place"),
+        ("windows", SCOPES, other_scope(4, "x", "y"), "a key has the place"),
+        ("windows", PARTS, other_facts(now=1), "its keys are of types 1 of 1"),
         ("windows", SCOPES, other_scope(0, None), "a key has the place"),
         ("records", CELLS, lambda key, value: {key: encode("x")}, "holds a str|does not fit"),
         ("records", TIMERS, lambda key, value: {key: encode([1, 2])}, "a timer is set to"),
@@ -239,7 +276,7 @@ def test_rows_that_do_not_fit_together(
     make: Make,
     said: str,
 ) -> None:
-    stopped(made(tmp_path, what), tmp_path)
+    stopped(made(tmp_path, what), tmp_path, **options(what))
     change(tmp_path / "state", table, make)
     with pytest.raises(StateError, match=said):
         verify_state(tmp_path / "state")

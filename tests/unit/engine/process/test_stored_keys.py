@@ -64,6 +64,7 @@ COLUMNS: dict[str, Column] = {
     "times of day": typed([0, 1, None], pa.time64("us")),
     "durations": typed([0, -1, None], pa.duration("us")),
     "decimals": typed([Decimal("1.50"), None], pa.decimal128(5, 2)),
+    "no text": typed([None, None], pa.string()),
     "nulls": typed([None, None], pa.null()),
     "Python ints": plain(1, None, 2**70),
     "Python text": plain("a", None),
@@ -75,12 +76,13 @@ COLUMNS: dict[str, Column] = {
 }
 PAIRS = [
     *((name, name) for name in COLUMNS),
-    *((name, "text") for name in COLUMNS if not name.endswith("in ns")),
+    *((name, "text") for name in COLUMNS),
     *(("nulls", name) for name in COLUMNS),
     *((name, "nulls") for name in COLUMNS),
     ("ints", "floats"),
     ("ints", "small ints"),
     ("instants", "local times"),
+    ("instants in ns", "instants"),
     ("bools", "ints"),
     ("dates", "datetimes"),
     ("text", "mixed"),
