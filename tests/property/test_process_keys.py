@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.parted_process import PartedProcess
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from tests.examples import examples
 from tests.property.simulated_workers import SimulatedWorkers
-from tests.unit.engine.process.test_stored_keys import COLUMNS, DAY, Counts, bundle
+from tests.unit.engine.process.test_stored_keys import COLUMNS, DAY, Counts, bundle, typed
 
 # Among keys of other types, those in nanoseconds are values of pandas, which are refused.
 NAMES = sorted(name for name in COLUMNS if not name.endswith("in ns"))
@@ -47,9 +49,9 @@ class Running:
         self.operator = self.made(count)
         self.operator.restore(self._store)
 
-    def take(self, name: str) -> list[Any]:
+    def take(self, keys: Column) -> list[Any]:
         """Return what comes of a bundle, after it is saved."""
-        output = self.operator.step(bundle(COLUMNS[name]))
+        output = self.operator.step(bundle(keys))
         batch = Batch()
         self.operator.save(batch)
         self._store.commit(batch)
@@ -66,22 +68,30 @@ def test_counts_go_on_after_restarts_with_other_workers(
     whole.begin(1)
     for name, count in zip(names, counts, strict=False):
         restarted.begin(count)
-        assert restarted.take(name) == whole.take(name)
+        assert restarted.take(COLUMNS[name]) == whole.take(COLUMNS[name])
         assert restarted.operator.open_windows == whole.operator.open_windows
 
 
+SMALL = typed(list(range(40)), pa.uint64())
+INTS = typed(list(range(40)), pa.int64())
+
+
 @pytest.mark.parametrize(
-    "names",
+    "columns",
     [
-        ("ints", "small ints", "large ints", "large ints"),  # of one type, numbers or objects
-        ("small ints", "no text", "text", "text"),  # null does not say that there will be text
-        ("text", "ints", "nulls", "instants", "instants"),  # a worker may have seen null alone
+        # One type of Arrow, whose values are numbers here and objects there.
+        [SMALL, typed([2**64 - 1, 1], pa.uint64())],
+        # Null does not say that there will be text.
+        [INTS, typed([None, None], pa.string()), typed(["k1"], pa.string())],
     ],
 )
 @pytest.mark.parametrize("count", [2, 3, 5, 16])
-def test_types_that_some_workers_have_not_seen(names: tuple[str, ...], count: int) -> None:
+def test_types_that_some_workers_have_not_seen(columns: list[Column], count: int) -> None:
     whole, restarted = (Running(windowed=False) for _ in range(2))
-    whole.begin(1)
-    for name in names:
-        restarted.begin(count)
-        assert restarted.take(name) == whole.take(name)
+    for running, workers in ((whole, 1), (restarted, count)):
+        running.begin(workers)
+        for column in columns:
+            running.take(column)
+    restarted.begin(count)
+    for column in columns:
+        assert restarted.take(column) == whole.take(column)
