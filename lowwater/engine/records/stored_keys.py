@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -31,17 +31,6 @@ _WHAT = "a stored key"
 _NULL = "null"
 
 
-class NumberedKeys(Protocol):
-    """Keys by the numbers under which they are stored: a dictionary and its ids, or others."""
-
-    @property
-    def capacity(self) -> int: ...
-
-    def decode(self, ids: Int64Array) -> tuple[Column, ...]: ...
-
-    def kinds(self) -> list[tuple[pa.DataType | None, str]]: ...
-
-
 @final
 class StoredKeys:
     """Writes keys that have come to have state, and deletes those that no longer do.
@@ -62,10 +51,8 @@ class StoredKeys:
 
     @property
     def keys(self) -> KeyDictionary | None:
-        """The dictionary, where numbers are its ids."""
-        keys = self._rows.keys
-        assert keys is None or isinstance(keys, KeyDictionary), "they have numbers of their own"
-        return keys
+        """The dictionary; ``None`` before any key."""
+        return self._rows.keys
 
     def groups(self, ids: Int64Array) -> NDArray[np.int32]:
         """Return the key group of each id."""
@@ -90,8 +77,8 @@ class StoredKeys:
         self._cover(int(ids.max(initial=-1)) + 1)
         self._hash[ids], self._hashed[ids] = hashes, True
 
-    def use(self, keys: NumberedKeys | None) -> None:
-        """Take keys from here."""
+    def use(self, keys: KeyDictionary | None) -> None:
+        """Take keys from this dictionary."""
         self._rows.keys = keys
 
     def want(self, ids: Int64Array) -> None:
@@ -146,7 +133,7 @@ class StoredKeys:
         Raises:
             StateError: The stored keys are damaged.
         """
-        ids, columns = self.read(store, record)
+        ids, columns = self._read(store, record)
         if len(ids):  # else the next bundle begins a dictionary
             self._rows.keys = keys = KeyDictionary(len(columns))
             keys.restore(ids, columns)
@@ -155,7 +142,7 @@ class StoredKeys:
             self._rows.cover(keys.capacity)
         return ids
 
-    def read(
+    def _read(
         self, store: StateStore, record: dict[str, Any] | None
     ) -> tuple[Int64Array, tuple[Column, ...]]:
         """Return the stored keys: (their numbers, rising; a column for each part).
@@ -196,7 +183,7 @@ class _KeyRows:
     """The keys of a dictionary as a journal takes them: ids are rows."""
 
     def __init__(self) -> None:
-        self.keys: NumberedKeys | None = None
+        self.keys: KeyDictionary | None = None
         self.wanted = np.zeros(0, dtype=np.bool_)
         self.count = 0
         self.layouts = Layouts()
@@ -280,7 +267,7 @@ def read_keys(
     return reader.columns()
 
 
-def pack_keys(keys: NumberedKeys, ids: Int64Array, layouts: Layouts) -> PackedRows:
+def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedRows:
     """Return the stored form of keys."""
     columns = keys.decode(ids)
     fixed = {_name(at): c for at, c in enumerate(columns) if c.data.dtype != object}
@@ -303,7 +290,7 @@ def pack_keys(keys: NumberedKeys, ids: Int64Array, layouts: Layouts) -> PackedRo
     return PackedRows(number, records, Side(objects, {}, None) if objects else None)
 
 
-def kinds_of(keys: NumberedKeys) -> Kinds:
+def kinds_of(keys: KeyDictionary) -> Kinds:
     """Return the types of the parts of keys."""
     return [(type_to_bytes(kind), dtype) for kind, dtype in keys.kinds()]
 
