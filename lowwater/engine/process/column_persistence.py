@@ -13,7 +13,7 @@ from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecord
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.state.arrays import NONE
 from lowwater.state.codec import Encoded
-from lowwater.state.formats import damaged, decoding
+from lowwater.state.formats import damaged
 from lowwater.state.journal import Journal
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
@@ -85,12 +85,7 @@ class StoredColumns:
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        record = self._facts.read(store)
-        if record is None:
-            return None
-        with decoding(WHAT):
-            self.fill(store, record)
-            return self._facts.resume(record)
+        return self._facts.load(store, self.fill)
 
     def fill(self, store: StateStore, record: dict[str, Any]) -> None:
         """Fill the state from a store, and see that all of it is there.

@@ -125,15 +125,12 @@ class StoredProcess:
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        record = self._facts.read(store)
-        if record is None:
+        facts = self._facts.load(store, self.fill)
+        if facts is None:
             parts = store.get([part.place.prefix(PARTS) for part in self._parts.values()])
             if any(part is not None for part in parts):
                 raise damaged(WHAT, "its facts are missing")
-            return None
-        with decoding(WHAT):
-            self.fill(store, record)
-            return self._facts.resume(record)
+        return facts
 
     def fill(self, store: StateStore, record: dict[str, Any]) -> None:
         """Fill the state from a store, and see that all of it is there.
@@ -443,7 +440,7 @@ class _Part:
         self.waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
         self.counts = counts
         self.written: dict[str, Any] | None = None
-        # The types that keys were stored as: each says as which. Those of now are at ``now``.
+        # All types that keys are stored as: each key says as which. New ones are as ``now`` says.
         self.kinds: list[Kinds] = []
         self.now = 0
         self.free: list[int] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, final
 
@@ -76,24 +76,25 @@ class StoredFacts:
         }
         batch.put([self.place.prefix(FACTS)], [encode(record)])
 
-    def read(self, store: StateStore) -> dict[str, Any] | None:
-        """Return what was written; ``None`` if nothing is stored.
+    def load(
+        self, store: StateStore, fill: Callable[[StateStore, dict[str, Any]], None]
+    ) -> dict[str, int] | None:
+        """Return the facts, after ``fill`` has read the rest; ``None`` if nothing is stored.
 
         Raises:
-            StateError: It is damaged, or another process's.
+            StateError: What is stored is damaged, or another process's.
         """
         record = read_facts(store, self.place)
-        if record is not None:
+        if record is None:
+            return None
+        with decoding(WHAT):
             self._check_same(record)
-        return record
-
-    def resume(self, record: dict[str, Any]) -> dict[str, int]:
-        """Go on from what was read; return its facts."""
-        facts: dict[str, int] = record["facts"]
-        if self._placement is not None:
-            lateness, gone_until = facts["lateness"], facts["gone until"]
-            self._placement.resume(lateness, facts["watermark"], gone_until)
-        return facts
+            fill(store, record)
+            facts: dict[str, int] = record["facts"]
+            if self._placement is not None:
+                lateness, gone_until = facts["lateness"], facts["gone until"]
+                self._placement.resume(lateness, facts["watermark"], gone_until)
+            return facts
 
     def check_groups(self, record: dict[str, Any]) -> None:
         """Raise ``StateError`` unless what is stored is in as many key groups as the place."""
@@ -143,7 +144,7 @@ def read_facts(store: StateStore, place: StoredPlace) -> dict[str, Any] | None:
         record: dict[str, Any] = decode(data)
         check_format(FORMAT, record["layout"])
         facts = record["facts"]
-        check_times({**{name: facts.get(name) for name in (*TIMES, "lateness", "gone until")}})
+        check_times({name: facts.get(name) for name in (*TIMES, "lateness", "gone until")})
         check_times(facts)
         return record
 
