@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -218,7 +218,7 @@ class StoredProcess:
         gone, state_keys.left = state_keys.left, set()
         for key in gone:
             if key in numbers:
-                heappush(self._parts[key >> SHIFT].free, numbers.pop(key))
+                self._parts[key >> SHIFT].take_back(numbers.pop(key))
         for key in live:
             if key not in numbers:
                 numbers[key] = self._parts[key >> SHIFT].next_number()
@@ -443,7 +443,8 @@ class _Part:
         # All types that keys are stored as: each key says as which. New ones are as ``now`` says.
         self.kinds: list[Kinds] = []
         self.now = 0
-        self.free: list[int] = []
+        # The numbers below the top that no key is stored under, as ranges.
+        self._free: list[tuple[int, int]] = []
         self._top = 0
 
     def take_kinds(self, kinds: Kinds) -> None:
@@ -463,16 +464,24 @@ class _Part:
 
     def next_number(self) -> int:
         """Return the lowest number that no key is stored under."""
-        if self.free:
-            return heappop(self.free)
+        if self._free:
+            start, stop = heappop(self._free)
+            if start + 1 < stop:
+                heappush(self._free, (start + 1, stop))
+            return start
         self._top += 1
         return self._top - 1
 
-    def resume(self, numbers: Collection[int]) -> None:
+    def take_back(self, number: int) -> None:
+        """Have a number be free."""
+        heappush(self._free, (number, number + 1))
+
+    def resume(self, numbers: Iterable[int]) -> None:
         """Take note of the numbers that keys are stored under."""
-        self._top = max(numbers, default=-1) + 1
-        self.free = [number for number in range(self._top) if number not in numbers]
-        heapify(self.free)
+        for number in sorted(numbers):
+            if number > self._top:
+                self._free.append((self._top, number))  # rising, which is a heap
+            self._top = number + 1
 
 
 def read_part(store: StateStore, place: StoredPlace) -> dict[str, Any]:

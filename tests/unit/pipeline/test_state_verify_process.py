@@ -230,6 +230,7 @@ def test_a_row_that_is_missing(tmp_path: Path, what: str, table: int) -> None:
         ("records", PARTS, other_facts(keys=99), "there are 99 keys, or"),
         ("records", PARTS, other_facts(timers=99), "parts of it are missing"),
         ("records", SCOPES, other_scope(0, 5), "cannot be there"),
+        ("records", SCOPES, lambda key, value: {key[:-8] + b"\xff" * 8: value}, "of no key"),
         ("windows", SCOPES, other_scope(1, -1), "cannot be there"),
         ("windows", SCOPES, other_scope(2, 10**6), "cannot be there"),
         ("windows", SCOPES, other_scope(4, "elsewhere"), "cannot be there"),
