@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, assert_never, final
+from typing import Any, Protocol, TypeAlias, assert_never, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,7 +145,9 @@ class TriggerColumn:
     fill: Any
 
 
-class Moments(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Moments:
     """What a trigger is judged by, for some rows: the same for all of them or one per row.
 
     Args:
@@ -166,7 +168,9 @@ class Moments(NamedTuple):
         return Moments(self.complete[chosen], self.touched, clock, self.watermark)
 
 
-class Merge(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Merge:
     """Windows that merge, as columns: ``members`` sorted by group.
 
     Args:
@@ -194,7 +198,9 @@ class Merge(NamedTuple):
         return reduced
 
 
-class FedElements(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class FedElements:
     """New elements, as columns, and when they came.
 
     Args:

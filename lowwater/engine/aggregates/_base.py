@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final, runtime_checkable
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,9 @@ class StateColumn:
     bag: bool = False
 
 
-class AggregateInput(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class AggregateInput:
     """The input of an aggregate for one bundle: one row per (element, window) pair.
 
     Args:
@@ -116,7 +118,9 @@ class Aggregate(Protocol):
         ...
 
 
-class Condensed(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Condensed:
     """One value for each group of elements.
 
     Args:

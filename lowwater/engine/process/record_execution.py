@@ -279,10 +279,12 @@ class RecordProcess:
         context.watermark, context.clock = self.watermark, self.clock
         ids = state_keys.encode(bundle.keys, bundle.hashes)
         in_order = self._in_order
-        plain = plain or PlainRecords.of(bundle, self._columns)
+        plain = PlainRecords.of(bundle, self._columns) if plain is None else plain
         numbers = range(len(bundle))
         places = [_place(at, of_record=True) for at in plain.times] if in_order else numbers
-        for number, place, scope, key, at, record in zip(numbers, places, ids, *plain, strict=True):
+        for number, place, scope, key, at, record in zip(
+            numbers, places, ids, plain.keys, plain.times, plain.records, strict=True
+        ):
             if in_order and at > self.watermark:
                 self._move_to(at)
                 context.watermark = at
@@ -325,7 +327,8 @@ class RecordProcess:
             return
         state_keys, context, timers = self._state_keys, self._context, self._timers
         every = state_keys.encode(bundle.keys, bundle.hashes)
-        values, times, rows = plain or PlainRecords.of(bundle, self._columns)
+        plain = PlainRecords.of(bundle, self._columns) if plain is None else plain
+        values, times, rows = plain.keys, plain.times, plain.records
         if element is None:
             element = np.arange(len(start), dtype=np.int64)
         places = element.tolist()

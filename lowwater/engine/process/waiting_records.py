@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 
@@ -24,7 +25,9 @@ _KEY = HIDDEN + "waiting_key"
 _NAMES = HIDDEN + "waiting_names"
 
 
-class PassedRecords(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class PassedRecords:
     """Records that have waited, in order.
 
     Records of several bundles need not have the same columns. Each has those that it came with.
@@ -38,6 +41,10 @@ class PassedRecords(NamedTuple):
     bundle: Bundle
     names: Sequence[tuple[str, ...]]
     which: Int64Array
+
+    def __len__(self) -> int:
+        """Return how many records there are."""
+        return len(self.which)
 
     def slice(self, start: int, stop: int) -> PassedRecords:
         """Return records ``start`` to ``stop`` (exclusive) without copying."""
@@ -60,7 +67,7 @@ class PassedRecords(NamedTuple):
         plain = PlainRecords.of(self.bundle, None)
         pairs = zip(plain.records, self.which.tolist(), strict=True)
         records = [{name: each[name] for name in self.names[at]} for each, at in pairs]
-        return plain._replace(records=records)
+        return replace(plain, records=records)
 
     @staticmethod
     def of_parts(parts: Sequence[PassedRecords]) -> PassedRecords:

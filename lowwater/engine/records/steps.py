@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -350,12 +350,17 @@ class StepOutput:
 
 
 @final
-class PlainRecords(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PlainRecords:
     """Elements as a process per record gets them: keys, event times (microseconds), records."""
 
     keys: list[Any]
     times: list[int]
     records: list[dict[str, Any]]
+
+    def __len__(self) -> int:
+        """Return how many records there are."""
+        return len(self.records)
 
     @staticmethod
     def of(bundle: Bundle, names: Sequence[str] | None) -> PlainRecords:

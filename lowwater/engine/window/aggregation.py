@@ -249,7 +249,7 @@ class _Part:
         condensed = self.bound.condense(taken, groups)
         if condensed is None:
             return False
-        group, values, signs = condensed
+        group, values, signs = condensed.group, condensed.values, condensed.signs
         at = of
         if group is not None and len(group) < groups:
             place = np.full(groups, -1, dtype=np.int64)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import final
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from lowwater.triggers._machine import Merge
 from lowwater.windows import MergingWindowFunction, Sessions
 
 
-class Placed(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Placed:
     """Where elements went.
 
     Args:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.engine.process import record_execution
 from lowwater.engine.process.output import Order
+from lowwater.engine.window.windowing import Windowing
 from lowwater.pipeline.state_tools import verify_state
 from tests.unit.engine.local.durable_runs import output, run, stopped, write_files
 from tests.unit.engine.process.process_steps import Driven, process
@@ -250,3 +252,74 @@ def test_many_waiting_records_come_out_in_order() -> None:
     assert [at for _, at, _ in given] == list(range(1, number + 1))
     assert [value["v"] for _, _, value in given] == list(range(number))[::-1]
     assert driven.operator.state_rows == 0
+
+
+class Answers:
+    """Emits to two outputs, refuses some records, and sets a timer for some."""
+
+    wake = lw.timer()
+    before = lw.value_cell(default=-1)
+    odd = lw.output()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        n = record["n"]
+        if n % 11 == 5:
+            ctx.late(f"{n} is refused")
+        elif n % 2:
+            ctx.emit({"n": n}, tag="odd")
+        else:
+            ctx.emit({"n": n, "before": ctx.before.get()})
+        ctx.before.set(n)
+        if n % 7 == 0 and ctx.window is None:
+            ctx.wake.set(ctx.time + 3)
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"n": -ctx.due, "before": ctx.before.get()})
+
+
+AT_ONCE = [(None, 4_096), (None, 4_097), (None, 10_000), (3, 3), (3, 4), (3, 100)]
+"""How many waiting records become Python values at a time, and how many one advance passes."""
+
+
+@pytest.mark.parametrize("kind", ["plain", "windowed", "sliding", "columns differ"])
+@pytest.mark.parametrize(("at_once", "number"), AT_ONCE)
+@pytest.mark.parametrize("by", ["advance", "end"])
+def test_an_advance_passes_any_number_of_records(
+    monkeypatch: pytest.MonkeyPatch, kind: str, at_once: int | None, number: int, by: str
+) -> None:
+    if at_once is not None:
+        monkeypatch.setattr(record_execution, "_ROWS_AT_ONCE", at_once)
+    windows: Any = {"windowed": lw.FixedWindows("50us"), "sliding": lw.SlidingWindows("4us", "6us")}
+    windowing = None if kind not in windows else Windowing(windows=windows[kind])
+    driven = Driven(Answers(), windowing, order="event_time")
+    rows: list[dict[str, Any]] = [{"t": n // 2, "k": n % 3, "n": n} for n in range(number)]
+    if kind == "columns differ":
+        driven.take(*[{**row, "w": row["n"]} for row in rows[::2]])
+        driven.take(*rows[1::2])
+    else:
+        driven.take(*rows)
+    given = driven.end() if by == "end" else driven.watermark(number)
+    times = range(number) if kind != "sliding" else [n for n in range(number) if n // 2 % 6 < 4]
+    refused = [n for n in times if n % 11 == 5]
+    outside = set(range(number)) - set(times)
+    assert [row["n"] for _, _, row in given if row["n"] >= 0 and row["n"] % 2 == 0] == [
+        n for n in times if n % 11 != 5 and n % 2 == 0
+    ]
+    assert [row["n"] for _, _, row in driven.tagged("odd")] == [
+        n for n in times if n % 11 != 5 and n % 2
+    ]
+    late = driven.last.late
+    if late is None:
+        assert not refused
+        assert not outside
+    else:
+        of = driven.last.late_of
+        assert of is not None
+        assert sorted(of.values["n"].to_list()) == sorted({*refused, *outside})
+        details = late.details or [None] * len(late)
+        said = dict(zip(of.values["n"].to_list(), details, strict=True))
+        assert said == {n: f"{n} is refused" for n in refused} | dict.fromkeys(outside)
+    if by == "end":
+        assert driven.operator.state_rows == 0
+    elif windowing is None:
+        assert driven.operator.state_rows == 3, "no record waits, and each key has a cell"
