@@ -20,9 +20,9 @@ from lowwater.engine.records.stateless import (
     Map,
     MapBatches,
     Select,
-    Step,
     WithColumns,
 )
+from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import format_duration, meant

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Unmatched
 from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.calls import RecordFunction
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.stateless import (
     AddComputed,
@@ -21,7 +22,6 @@ from lowwater.engine.records.stateless import (
     FlatMap,
     Map,
     MapBatches,
-    RecordFunction,
     Select,
     WithColumns,
 )

@@ -37,11 +37,11 @@ from lowwater.engine.records.pane_table import (
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
-    Step,
     no_records,
     require_names,
     schema_after,
 )
+from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest

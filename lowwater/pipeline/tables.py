@@ -34,13 +34,7 @@ from lowwater.engine.process.output import Emitted
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import to_values
-from lowwater.engine.records.stateless import (
-    Filter,
-    Select,
-    WithColumns,
-    no_records,
-    require_names,
-)
+from lowwater.engine.records.stateless import Filter, Select, WithColumns, no_records, require_names
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, explains, nearest
@@ -562,7 +556,8 @@ def _check_deleted(deleted: Any, known: Types | None) -> None:
     if (schema := _schema_of(known)) is None:
         return
     try:
-        made = Select(Expressions((), {DELETED: _column(deleted)}), ()).apply(no_records(schema))
+        step = Select(Expressions((), {DELETED: _column(deleted)}), ())
+        made = step.apply(no_records(schema)).records
     except InvalidArgument as error:
         raise InvalidArgument(error.what, where="table(deleted=)", hint=error.hint) from None
     kind = made.columns[DELETED].to_arrow().type
@@ -584,7 +579,7 @@ def _names_of(expressions: tuple[Any, ...], known: Types | None) -> tuple[str, .
     """Return the names of what expressions compute, as far as can be known without running."""
     if not expressions or (schema := _schema_of(known)) is None:
         return tuple(each for each in expressions if isinstance(each, str))
-    return tuple(Select(Expressions(expressions, {}), ()).apply(no_records(schema)).columns)
+    return tuple(Select(Expressions(expressions, {}), ()).apply(no_records(schema)).records.columns)
 
 
 def _schema_of(known: Types | None) -> pa.Schema | None:

@@ -19,6 +19,7 @@ from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed, admission_
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import LateRecord, Pane
+from lowwater.engine.records.stepping import Stepped
 from lowwater.engine.window.windowing import Accumulation, Windowing
 from lowwater.pipeline import Pipeline
 from lowwater.testing.replay import ground
@@ -184,14 +185,14 @@ class _Numbering:
     flow: int
     vectorised: bool = field(default=False, init=False)
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         tap = self.tap
         numbers = np.arange(tap.count, tap.count + records.length, dtype=np.int64)
         tap.count += records.length
         columns = {**records.columns, NUMBER: Column(numbers)}
         numbered = replace(records, columns=columns)
         tap.batches.append((self.flow, numbered, int(tap.watermark.at)))
-        return numbered
+        return Stepped(numbered)
 
 
 def _taken(stage: Stage, tap: _Tap, windowing: Windowing) -> Iterator[ProbedElement]:

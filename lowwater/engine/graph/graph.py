@@ -24,7 +24,8 @@ from lowwater.engine.process.output import Order
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.stateless import Filter, Step
+from lowwater.engine.records.stateless import Filter
+from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.watermark import WatermarkEstimator

@@ -28,15 +28,8 @@ from lowwater.engine.join.tables import Upserting
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.stateless import (
-    Filter,
-    FlatMap,
-    Map,
-    MapBatches,
-    Select,
-    Step,
-    WithColumns,
-)
+from lowwater.engine.records.stateless import Filter, FlatMap, Map, MapBatches, Select, WithColumns
+from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import format_duration
 

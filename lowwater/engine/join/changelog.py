@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -16,6 +16,7 @@ from lowwater.engine.process.output import TIME
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.stepping import Rejected, Stepped
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -59,7 +60,7 @@ class FromChangelog:
 
     vectorised: ClassVar[bool] = True
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         """Apply the step. O(n).
 
         Raises:
@@ -93,7 +94,9 @@ class FromChangelog:
         columns |= self._fields(before, after, places)
         columns[DELETED] = Column(is_gone)
         made = Records(columns, len(origin), records.origin)
-        return replace(made, rejected=self._rejected(records, unknown, lacking, codes))
+        rejected = self._rejected(records, unknown, lacking, codes)
+        filtered = len(records) - len(rejected) - int(np.count_nonzero(puts | deletes))
+        return Stepped(made, origin, rejected, filtered)
 
     def _column(self, records: Records, name: str) -> Column:
         if name not in records.columns:
@@ -139,7 +142,7 @@ class FromChangelog:
 
     def _rejected(
         self, records: Records, unknown: Mask, lacking: Mask, codes: pa.Array
-    ) -> Sequence[tuple[int, ErrorRecord]]:
+    ) -> Sequence[Rejected]:
         rows = np.flatnonzero(unknown | lacking)
         if not rows.size:
             return ()

@@ -15,6 +15,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.json_rows import json_text
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.pane_table import SIGN
+from lowwater.engine.records.stepping import Stepped
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.state.arrays import mixed, run_starts
 from lowwater.time import Int64Array
@@ -86,7 +87,7 @@ class UpsertForm:
 
     vectorised: ClassVar[bool] = True
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         """Apply the step. O(n log n).
 
         Raises:
@@ -108,7 +109,8 @@ class UpsertForm:
         }
         columns[_DELETED] = Column(deleted)
         columns = {name: column for name, column in columns.items() if not name.startswith(SIDE)}
-        return Records(columns, len(deleted), records.origin)
+        made = Records(columns, len(deleted), records.origin)
+        return Stepped(made, net.latest, filtered=len(records) - len(made))
 
 
 @final
@@ -125,7 +127,7 @@ class DebeziumForm:
 
     vectorised: ClassVar[bool] = True
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         """Apply the step. O(n log n)."""
         net = net_changes(records, self.key)
         codes = np.where(net.before < 0, 0, np.where(net.after < 0, 2, 1)).astype(np.int8)
@@ -141,7 +143,8 @@ class DebeziumForm:
             "after": _structs(records, net.after),
             "ts_ms": Column(_times(records)[net.latest] // 1000),
         }
-        return Records({**columns, **hidden}, len(net.after), records.origin)
+        made = Records({**columns, **hidden}, len(net.after), records.origin)
+        return Stepped(made, net.latest, filtered=len(records) - len(made))
 
 
 ChangesForm = UpsertForm | DebeziumForm

@@ -22,7 +22,7 @@ from lowwater.engine.records.pane_table import (
     kinds_to_arrow,
     records_of,
 )
-from lowwater.engine.records.stateless import Step, apply_steps
+from lowwater.engine.records.stepping import Step, apply_steps
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.time import Int64Array
 
@@ -62,7 +62,7 @@ class View:
             records = records_of(PaneBatch.concat(panes), keys, signed=self.signed)
         else:
             records = emitted_records(emitted, keys)
-        return apply_steps(self.steps, records)[0]
+        return apply_steps(self.steps, records).records
 
     def rows(self, records: Records) -> pa.Table:
         """Return the rows that stand after changes, in order of their last change. O(n log n).

@@ -30,7 +30,7 @@ from lowwater.engine.join.views import View
 from lowwater.engine.local.described import described, without_addresses
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS
-from lowwater.engine.records.stateless import Step
+from lowwater.engine.records.stepping import Step
 from lowwater.errors import StateError
 from lowwater.state.key_layout import stage_prefix
 from lowwater.time import format_duration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lowwater.engine.records.stateless import NULL_RECORD
+from lowwater.engine.records.calls import NULL_RECORD
 
 _UNIT = 'Name the unit of times that are numbers, as in unit="s" for seconds'
 _ZONE = 'Name the time zone of times that have none, as in timezone="UTC"'

@@ -45,7 +45,6 @@ from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
-from lowwater.engine.records.stateless import applied
 from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
@@ -107,9 +106,9 @@ class LocalRun:
         self.graph = graph
         self._max_skew_us = max_skew_us
         self._workers = workers
-        self._apply = applied if workers is None else apply_in(workers, graph)
         self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
+        self._apply = apply_in(workers, graph, sets_aside=on_error == "dead_letter")
         is_judged = on_error is None
         on_error = "dead_letter" if on_error is None else on_error
         self._raise = on_error == "raise"

@@ -24,16 +24,8 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
-from lowwater.engine.records.stateless import (
-    Filter,
-    FlatMap,
-    Map,
-    MapBatches,
-    Select,
-    Step,
-    WithColumns,
-    apply_steps,
-)
+from lowwater.engine.records.stateless import Filter, FlatMap, Map, MapBatches, Select, WithColumns
+from lowwater.engine.records.stepping import Step, apply_steps
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
 from lowwater.watermark import columns_read
@@ -244,13 +236,14 @@ class SourceReader:
             yield from self._cuts_for_one_stage(entries[0], records)
             return
         arrived = self._arrivals(records)
-        before, rejected = apply_steps(shared, records, entries[0].apply)
+        stepped = apply_steps(shared, records, entries[0].apply)
+        before = stepped.records
         if len(entries) == 1 and self.read.time not in set(before.columns):
             # The steps make it; or they have rejected all records.
             yield from self._cuts_for_one_stage(entries[0], records)
             return
-        if rejected:
-            yield own.reject(rejected)
+        if stepped.rejected:
+            yield own.reject(stepped.errors)
         if before.length or not shared:
             yield from self._cuts_for_several_stages(own, before, arrived)
 

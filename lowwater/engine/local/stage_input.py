@@ -14,7 +14,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.stateless import Apply, Step, applied, apply_steps
+from lowwater.engine.records.stepping import Apply, Step, applied, apply_steps
 from lowwater.engine.records.steps import Bundle
 from lowwater.time import Int64Array
 
@@ -59,9 +59,10 @@ class StageAdmission:
             records = records.replaced({**records.columns, _ARRIVED: came})
         errors: list[ErrorRecord] = []
         if self.steps:
-            records, rejected = apply_steps(self.steps, records, self.apply)
-            if rejected:
-                errors = self.admission.reject(rejected)
+            stepped = apply_steps(self.steps, records, self.apply)
+            records = stepped.records
+            if stepped.rejected:
+                errors = self.admission.reject(stepped.errors)
             # A Python function that is called for no rows returns no columns, so the validation
             # below would report every column as missing. Without steps it is right to do so.
             if not records.length:

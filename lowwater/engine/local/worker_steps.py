@@ -17,15 +17,10 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.calls import Called, Failure, PythonStep, shaped
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.stateless import (
-    Apply,
-    Called,
-    PythonStep,
-    Step,
-    applied,
-    calls_python,
-)
+from lowwater.engine.records.stateless import calls_python, set_aside
+from lowwater.engine.records.stepping import Apply, Step, Stepped, applied
 from lowwater.errors import LowwaterError
 from lowwater.time import Int64Array
 
@@ -41,10 +36,19 @@ def python_steps(graph: Graph) -> list[PythonStep]:
     return [step for step in every if calls_python(step)]
 
 
-def apply_in(workers: Workers, graph: Graph) -> Apply:
-    """Return what applies the steps of a graph: in worker processes, if there are several."""
+def apply_in(workers: Workers | None, graph: Graph, *, sets_aside: bool) -> Apply:
+    """Return what applies the steps of a graph: in worker processes, if there are several.
+
+    Args:
+        workers: The workers, if there are any.
+        graph: The graph.
+        sets_aside: Whether records for which a function fails become dead letters; else such a
+            failure stops the run.
+    """
     steps = python_steps(graph)
-    return StepsInWorkers(steps, workers).apply if steps and workers.count > 1 else applied
+    if workers is None or workers.count <= 1 or not steps:
+        return set_aside if sets_aside else applied
+    return StepsInWorkers(steps, workers, sets_aside=sets_aside).apply
 
 
 @final
@@ -54,14 +58,18 @@ class StepsInWorkers:
     Args:
         steps: The steps that call one.
         workers: The workers.
+        sets_aside: Whether records for which a function fails are rejected.
     """
 
-    def __init__(self, steps: Sequence[PythonStep], workers: Workers) -> None:
+    def __init__(
+        self, steps: Sequence[PythonStep], workers: Workers, *, sets_aside: bool = False
+    ) -> None:
+        self._sets_aside = sets_aside
         self._numbers = {id(step): number for number, step in enumerate(steps)}
         self._workers = workers
         workers.add(_PLACE, partial(_hosted, steps))
 
-    def apply(self, step: Step, records: Records) -> Records:
+    def apply(self, step: Step, records: Records) -> Stepped:
         """Apply a step.
 
         Raises:
@@ -75,12 +83,15 @@ class StepsInWorkers:
             [_sliced(given, start, stop), stop - start] for start, stop in _bounds(records.length)
         ]
         some = min(self._workers.count, len(slices))
-        requests = {at: (number, at, some, slices[at::some]) for at in range(some)}
+        requests = {
+            at: (number, at, some, slices[at::some], self._sets_aside) for at in range(some)
+        }
         answers = self._workers.ask(_PLACE, requests)
         if failures := [failure for failure, _ in answers if failure is not None]:
             raise as_error(min(failures, key=itemgetter(0, 1))[2])
         made = [answers[at % some][1][at // some] for at in range(len(slices))]
-        return step.made(records, *_together(made))
+        columns, called = _together(made)
+        return step.made(records, columns, called)
 
 
 @final
@@ -94,22 +105,24 @@ class HostedSteps:
         """Call the function of a step for slices of a batch.
 
         Args:
-            request: The number of the step, that of the first slice, how far apart they are, and of
-                each slice its columns and its length.
+            request: The number of the step, that of the first slice, how far apart they are, of
+                each slice its columns and its length, and whether records for which the function
+                fails are rejected.
 
         Returns:
             (the phase, the number of the slice and the failure, of the first of them; what comes of
             each slice). All functions come before all columns that are made of what they return.
         """
-        number, first, apart, slices = request
+        number, first, apart, slices, sets_aside = request
         step = self._steps[number]
         called: list[Called] = []
         made: list[Made] = []
         try:
             for columns, length in slices:
-                called.append(step.call(Records(columns, length).rows()))
-            for values, counts in called:
-                made.append((step.columns(values), len(values), counts))
+                rows = Records(columns, length).rows()
+                called.append(step.call(rows, sets_aside=sets_aside))
+            for each, (_, length) in zip(called, slices, strict=True):
+                made.append(_as_made(step, each, length, sets_aside=sets_aside))
         except (LowwaterError, SystemExit) as error:
             phase = int(len(called) == len(slices))
             done = len(made) if phase else len(called)
@@ -117,8 +130,15 @@ class HostedSteps:
         return None, made
 
 
-Made: TypeAlias = tuple[dict[str, Column], int, Int64Array | None]
-"""What comes of a slice: columns, how long they are, and how many values each record gave."""
+Made: TypeAlias = tuple[dict[str, Column], int, int, Int64Array | None, list[tuple[int, str, str]]]
+"""The results for a slice: columns and their length; the number of records that it has, how many
+values each gave (``None``: one each), and the failures."""
+
+
+def _as_made(step: PythonStep, called: Called, length: int, *, sets_aside: bool) -> Made:
+    columns, called = shaped(step, called, sets_aside=sets_aside)
+    failed = [(row, reason, detail) for row, reason, detail in called.failed]
+    return columns, len(called.values), length, called.counts, failed
 
 
 def _hosted(steps: Sequence[PythonStep], _worker: int) -> HostedSteps:
@@ -144,17 +164,23 @@ def _sliced(columns: Mapping[str, Column], start: int, stop: int) -> dict[str, C
     return sliced
 
 
-def _together(made: Sequence[Made]) -> tuple[dict[str, Column], Int64Array | None]:
-    """Return what comes of all slices, as if it were made at once: fields may differ."""
-    names = dict.fromkeys(name for columns, _, _ in made for name in columns)
-    together = {
-        name: Column.concat([_column(columns.get(name), length) for columns, length, _ in made])
+def _together(made: Sequence[Made]) -> tuple[dict[str, Column], Called]:
+    """Return the results for all slices, as if they were made at once: fields may differ."""
+    names = dict.fromkeys(name for columns, *_ in made for name in columns)
+    columns = {
+        name: Column.concat([_column(some.get(name), length) for some, length, *_ in made])
         for name in names
     }
-    if all(counts is None for _, _, counts in made):
-        return together, None
-    every = [np.ones(length, np.int64) if each is None else each for _, length, each in made]
-    return together, np.concatenate(every)
+    if all(counts is None for *_, counts, _ in made):
+        return columns, Called([], None, ())
+    every = []
+    failed: list[Failure] = []
+    first = 0
+    for _, _, length, counts, failures in made:
+        every.append(np.ones(length, np.int64) if counts is None else counts)
+        failed += [Failure(first + row, reason, detail) for row, reason, detail in failures]
+        first += length
+    return columns, Called([], np.concatenate(every), failed)
 
 
 def _column(column: Column | None, length: int) -> Column:

@@ -173,25 +173,24 @@ class Admission:
         self.tally.count(records.length, admitted.errors)
         return admitted
 
-    def reject(self, rejected: Sequence[tuple[int, ErrorRecord]]) -> list[ErrorRecord]:
-        """Count the records of a batch that a step has rejected; call it before :meth:`admit`.
+    def reject(self, errors: Sequence[ErrorRecord]) -> list[ErrorRecord]:
+        """Count the records of a batch that steps have rejected; call it before :meth:`admit`.
 
         Args:
-            rejected: Their rows in the batch, and their dead letters.
+            errors: Their dead letters, in order.
 
         Raises:
             DataError: ``on_error`` is ``"raise"``.
         """
-        if self._raise and rejected:
-            _, first = rejected[0]
+        if self._raise and errors:
+            first = errors[0]
             raise DataError(
                 f"a record is invalid ({first.reason}): {first.detail}; it is {first.record!r}",
                 where=first.where,
                 hint='Fix it, or use on_error="dead_letter" to set such records aside',
             )
-        errors = [error for _, error in rejected]
         self.tally.count(len(errors), errors)
-        return errors
+        return list(errors)
 
     def _as_times(self, column: Column, problems: Problems) -> Column:
         return Column(event_times(column, self._shown_time, problems, self._format))

@@ -50,8 +50,6 @@ class Records:
         rest_seconds: Poll the source again after this time; other sources are read meanwhile.
         row_numbers: Row of each element in ``origin``, int64, where rows were dropped; ``None``:
             they follow ``first_row``.
-        rejected: Dead letters of the stateless step that made these elements, each with its row
-            among the elements that the step was given.
         partitions: The partitions from which the source may have elements, in this batch or later;
             ``PerPartition`` waits for them (S-T3).
     """
@@ -63,7 +61,6 @@ class Records:
     unreadable: Sequence[ErrorRecord] = ()
     rest_seconds: float = 0.0
     row_numbers: Int64Array | None = None
-    rejected: Sequence[tuple[int, ErrorRecord]] = ()
     partitions: tuple[Any, ...] = ()
 
     @classmethod

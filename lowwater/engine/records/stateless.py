@@ -3,102 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress
-from typing import Any, Protocol, TypeAlias, TypeGuard, final
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeGuard, final
 
 import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.records.batch import HIDDEN, TRACED, Records, columns_of
+from lowwater.engine.records.calls import (
+    NULL_RECORD,
+    Called,
+    Failure,
+    PythonStep,
+    RecordFunction,
+    call_each,
+    dead_letters,
+    expand_each,
+    said,
+    step_through,
+    without_failures,
+)
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
-from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.stepping import Rejected, Step, Stepped
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
 
-RecordFunction: TypeAlias = Callable[[Any], Any]
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
-
-
-class Step(Protocol):
-    """A stateless step: its output for a record depends on that record alone."""
-
-    @property
-    def vectorised(self) -> bool:
-        """Whether the step only evaluates column expressions, so its schema is known in advance."""
-        ...
-
-    def apply(self, records: Records) -> Records:
-        """Apply the step to a batch of records."""
-        ...
-
-
-Called: TypeAlias = tuple[list[Any], Int64Array | None]
-"""What a function returned for records, and how many values each gave; ``None``: one each."""
-
-
-class PythonStep(Step, Protocol):
-    """A step that calls a Python function for each record."""
-
-    def call(self, rows: Sequence[Any]) -> Called:
-        """Call the function for each record, in order."""
-        ...
-
-    def columns(self, values: Sequence[Any]) -> dict[str, Column]:
-        """Return what the function returned as columns."""
-        ...
-
-    def made(
-        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
-    ) -> Records:
-        """Return the records that the step outputs.
-
-        Args:
-            records: Those it was given.
-            columns: What :meth:`columns` made of what the function returned for them.
-            counts: How many values each gave, int64; ``None``: one each.
-        """
-        ...
-
-
-Apply: TypeAlias = Callable[[Step, Records], Records]
-"""Applies a step to records."""
-
-
-def applied(step: Step, records: Records) -> Records:
-    """Apply a step here, in this process."""
-    return step.apply(records)
-
-
-NULL_RECORD = "null_record"
-"""The reason of a dead letter of which ``map`` made ``None``."""
-
-
-def apply_steps(
-    steps: Iterable[Step], records: Records, apply: Apply = applied
-) -> tuple[Records, list[tuple[int, ErrorRecord]]]:
-    """Apply steps in turn. A record that one rejects is a dead letter; later steps do not see it.
-
-    Args:
-        steps: The steps.
-        records: The records.
-        apply: Applies a step.
-
-    Returns:
-        What is left, and the dead letters, with their rows. Steps after one that leaves nothing are
-        not applied, so the columns of an empty batch may be any.
-    """
-    rejected: list[tuple[int, ErrorRecord]] = []
-    for step in steps:
-        if not records.length:
-            break
-        records = apply(step, records)
-        if records.rejected:
-            rejected.extend(records.rejected)
-            records = replace(records, rejected=())
-    return records, rejected
 
 
 @final
@@ -115,9 +47,9 @@ class Filter:
     def vectorised(self) -> bool:
         return not callable(self.condition)
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         if callable(self.condition):
-            return _applied_here(self, records)
+            return step_through(self, records)
         (found,) = evaluate("filter", frame_of(records), Expressions((self.condition,))).values()
         if not pa.types.is_boolean(found.type):
             raise InvalidArgument(
@@ -126,18 +58,19 @@ class Filter:
             )
         if found.null_count:
             found = found.fill_null(False)
-        return _only(records, found.to_numpy(zero_copy_only=False))
+        return _only(records, None, found.to_numpy(zero_copy_only=False))
 
-    def call(self, rows: Sequence[Any]) -> Called:
-        return [_call("filter", self._truth, row) for row in rows], None
+    def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
+        truths, failed = call_each("filter", self._truth, rows, sets_aside=sets_aside)
+        return without_failures(rows, truths, failed)
 
     def columns(self, values: Sequence[Any]) -> dict[str, Column]:
         return {"kept": Column(np.array(values, dtype=np.bool_))}
 
-    def made(
-        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
-    ) -> Records:
-        return _only(records, columns["kept"].data)
+    def made(self, records: Records, columns: Mapping[str, Column], called: Called) -> Stepped:
+        sound = None if called.counts is None else np.flatnonzero(called.counts)
+        rejected = dead_letters(records, called.failed, "filter")
+        return _only(records, sound, columns["kept"].data, rejected)
 
     def _truth(self, row: Any) -> bool:
         return bool(self.condition(row))  # an array of numpy may have none
@@ -152,10 +85,10 @@ class WithColumns:
 
     vectorised = True
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         made = evaluate("with_columns", frame_of(records), self.expressions)
         new = {name: Column.from_arrow(array) for name, array in made.items()}
-        return records.replaced({**records.columns, **new})
+        return Stepped(records.replaced({**records.columns, **new}))
 
 
 @final
@@ -168,7 +101,7 @@ class Select:
 
     vectorised = True
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         made = evaluate("select", frame_of(records), self.expressions)
         columns = {
             name: column
@@ -176,7 +109,7 @@ class Select:
             if name.startswith(HIDDEN) or name in self.keep
         }
         new = {name: Column.from_arrow(array) for name, array in made.items()}
-        return records.replaced({**columns, **new})
+        return Stepped(records.replaced({**columns, **new}))
 
 
 @final
@@ -192,30 +125,31 @@ class Map:
 
     vectorised = False
 
-    def apply(self, records: Records) -> Records:
-        return _applied_here(self, records)
+    def apply(self, records: Records) -> Stepped:
+        return step_through(self, records)
 
-    def call(self, rows: Sequence[Any]) -> Called:
-        made = [_call("map", self.function, row) for row in rows]
-        if all(each is not None for each in made):  # `in` would compare arrays
-            return made, None
-        kept = [
-            each is not None or not isinstance(row, Mapping)
-            for row, each in zip(rows, made, strict=True)
+    def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
+        values, failed = call_each("map", self.function, rows, sets_aside=sets_aside)
+        if all(value is not None for value in values):  # `in` would compare arrays
+            return Called(values, None, ())
+        lost = {failure.row for failure in failed}
+        failed += [
+            Failure(row, NULL_RECORD, "map's function returned None, which is not a record")
+            for row, (record, value) in enumerate(zip(rows, values, strict=True))
+            if value is None and isinstance(record, Mapping) and row not in lost
         ]
-        return list(compress(made, kept)), np.array(kept, dtype=np.int64)
+        return without_failures(rows, values, sorted(failed))
 
     def columns(self, values: Sequence[Any]) -> dict[str, Column]:
         return columns_of(values)
 
-    def made(
-        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
-    ) -> Records:
-        if counts is None:
-            return records.replaced({**columns, **_hidden(records)})
-        rejected = _rejected(records, np.flatnonzero(counts == 0))
-        records = records.take(np.flatnonzero(counts))
-        return replace(records.replaced({**columns, **_hidden(records)}), rejected=rejected)
+    def made(self, records: Records, columns: Mapping[str, Column], called: Called) -> Stepped:
+        if called.counts is None:
+            return Stepped(records.replaced({**columns, **_hidden(records)}))
+        rows = np.flatnonzero(called.counts)
+        left = records.take(rows)
+        rejected = dead_letters(records, called.failed, "map")
+        return Stepped(left.replaced({**columns, **_hidden(left)}), rows, rejected)
 
 
 @final
@@ -227,36 +161,21 @@ class FlatMap:
 
     vectorised = False
 
-    def apply(self, records: Records) -> Records:
-        return _applied_here(self, records)
+    def apply(self, records: Records) -> Stepped:
+        return step_through(self, records)
 
-    def call(self, rows: Sequence[Any]) -> Called:
-        made: list[Any] = []
-        counts = np.zeros(len(rows), dtype=np.int64)
-        for index, row in enumerate(rows):
-            several = _call("flat_map", self.function, row)
-            if isinstance(several, (str, bytes, Mapping)) or not isinstance(several, Iterable):
-                raise DataError(
-                    f"flat_map's function returned {describe('result', several)}, not an iterable "
-                    "of records",
-                    hint="Return a list of records, or use map",
-                )
-            # Consume it inside _call: a generator raises only when it is read.
-            found = _call("flat_map", list, several, row)
-            made.extend(found)
-            counts[index] = len(found)
-        return made, counts
+    def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
+        return expand_each("flat_map", self.function, rows, sets_aside=sets_aside)
 
     def columns(self, values: Sequence[Any]) -> dict[str, Column]:
         return columns_of(values)
 
-    def made(
-        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
-    ) -> Records:
-        taken = np.arange(records.length, dtype=np.int64)
-        taken = taken if counts is None else np.repeat(taken, counts)
-        hidden = {name: column.take(taken) for name, column in _hidden(records).items()}
-        return Records({**columns, **hidden}, len(taken), records.origin)
+    def made(self, records: Records, columns: Mapping[str, Column], called: Called) -> Stepped:
+        rows = np.arange(records.length, dtype=np.int64)
+        rows = rows if called.counts is None else np.repeat(rows, called.counts)
+        hidden = {name: column.take(rows) for name, column in _hidden(records).items()}
+        left = Records({**columns, **hidden}, len(rows), records.origin)
+        return Stepped(left, rows, dead_letters(records, called.failed, "flat_map"))
 
 
 @final
@@ -272,9 +191,17 @@ class MapBatches:
 
     vectorised = False
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         given = frame_of(records).batch
-        made = _call("map_batches", self.function, given)
+        try:
+            made = self.function(given)
+        except Exception as error:
+            raise DataError(
+                f"the function of map_batches failed on {type(given).__name__} of {len(given)}: "
+                f"{said(error)}",
+                where="map_batches",
+                hint="Fix the function, or filter such records out first",
+            ) from error
         if isinstance(made, pa.RecordBatch):
             made = pa.Table.from_batches([made])
         if not isinstance(made, pa.Table):
@@ -294,7 +221,12 @@ class MapBatches:
                 hint="Name a column as time= and key=, or use flat_map",
             )
         columns = {name: Column.from_arrow(made.column(name)) for name in made.column_names}
-        return Records({**columns, **hidden}, made.num_rows, records.origin)
+        left = Records({**columns, **hidden}, made.num_rows, records.origin)
+        if left.length == records.length:
+            return Stepped(left)
+        # Nobody knows which record a row is from. It counts as one at the same place.
+        rows = np.minimum(np.arange(left.length), records.length - 1)
+        return Stepped(left, rows, filtered=max(0, records.length - left.length))
 
 
 @final
@@ -307,19 +239,23 @@ class AddComputed:
 
     vectorised = False
 
-    def apply(self, records: Records) -> Records:
-        return _applied_here(self, records)
+    def apply(self, records: Records) -> Stepped:
+        return step_through(self, records)
 
-    def call(self, rows: Sequence[Any]) -> Called:
-        return [_call("key_by", self.function, row) for row in rows], None
+    def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
+        values, failed = call_each("key_by", self.function, rows, sets_aside=sets_aside)
+        return without_failures(rows, values, failed)
 
     def columns(self, values: Sequence[Any]) -> dict[str, Column]:
         return {self.name: Column.of_objects(values)}
 
-    def made(
-        self, records: Records, columns: Mapping[str, Column], counts: Int64Array | None
-    ) -> Records:
-        return records.replaced({**records.columns, **columns})
+    def made(self, records: Records, columns: Mapping[str, Column], called: Called) -> Stepped:
+        if called.counts is None:
+            return Stepped(records.replaced({**records.columns, **columns}))
+        rows = np.flatnonzero(called.counts)
+        left = records.take(rows)
+        rejected = dead_letters(records, called.failed, "key_by")
+        return Stepped(left.replaced({**left.columns, **columns}), rows, rejected)
 
 
 @final
@@ -331,9 +267,9 @@ class AddWhole:
 
     vectorised = True
 
-    def apply(self, records: Records) -> Records:
+    def apply(self, records: Records) -> Stepped:
         whole = Column.of_objects(records.rows())
-        return records.replaced({**records.columns, self.name: whole})
+        return Stepped(records.replaced({**records.columns, self.name: whole}))
 
 
 def calls_python(step: Step) -> TypeGuard[PythonStep]:
@@ -343,9 +279,11 @@ def calls_python(step: Step) -> TypeGuard[PythonStep]:
     return isinstance(step, (Map, FlatMap, AddComputed))
 
 
-def _applied_here(step: PythonStep, records: Records) -> Records:
-    values, counts = step.call(records.rows())
-    return step.made(records, step.columns(values), counts)
+def set_aside(step: Step, records: Records) -> Stepped:
+    """Apply a step here; records for which its function fails are rejected."""
+    if calls_python(step):
+        return step_through(step, records, sets_aside=True)
+    return step.apply(records)
 
 
 def require_names(names: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -356,28 +294,6 @@ def require_names(names: Iterable[str], known: Iterable[str], where: str) -> Non
             raise InvalidArgument(
                 f"there is no column {name!r}", where=where, hint=nearest_column(name, known)
             )
-
-
-def _call(step: str, function: Callable[[Any], Any], given: Any, record: Any = None) -> Any:
-    try:
-        return function(given)
-    except Exception as error:
-        record = given if record is None else record
-        shown = f"{type(given).__name__} of {len(given)}" if step == "map_batches" else repr(record)
-        raise DataError(
-            f"the function of {step} failed on {shown}: {type(error).__name__}: {error}",
-            where=step,
-            hint="Fix the function, or filter such records out first",
-        ) from error
-
-
-def _rejected(records: Records, rows: Int64Array) -> list[tuple[int, ErrorRecord]]:
-    """Return dead letters for the records of which ``map`` made nothing."""
-    detail = "map's function returned None, which is not a record"
-    return [
-        (row, ErrorRecord(record, NULL_RECORD, detail, records.place(row) or "map"))
-        for row, record in zip(rows.tolist(), records.rows(rows, exact=True), strict=True)
-    ]
 
 
 def _row_for_row(given: pa.RecordBatch, made: pa.Table) -> bool:
@@ -403,8 +319,24 @@ def _hidden(records: Records) -> dict[str, Column]:
     return {name: c for name, c in records.columns.items() if name.startswith(HIDDEN)}
 
 
-def _only(records: Records, truths: np.ndarray[Any, np.dtype[np.bool_]]) -> Records:
-    return records if truths.all() else records.take(np.flatnonzero(truths))
+def _only(
+    records: Records,
+    sound: Int64Array | None,
+    truths: np.ndarray[Any, np.dtype[np.bool_]],
+    rejected: Sequence[Rejected] = (),
+) -> Stepped:
+    """Return the records for which a condition is true.
+
+    Args:
+        records: The records.
+        sound: The rows for which there is a truth; ``None`` for all.
+        truths: Whether the condition is true for each of them.
+        rejected: The other records.
+    """
+    if sound is None and truths.all():
+        return Stepped(records)
+    rows = np.flatnonzero(truths) if sound is None else sound[truths]
+    return Stepped(records.take(rows), rows, rejected, len(truths) - len(rows))
 
 
 def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
@@ -417,7 +349,7 @@ def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
         return schema
     if not step.vectorised:
         return None
-    made = step.apply(no_records(schema)).columns
+    made = step.apply(no_records(schema)).records.columns
     return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
 
 

@@ -21,14 +21,9 @@ import lowwater as lw
 from lowwater.engine.local import worker_steps
 from lowwater.engine.local.worker_steps import SLICE, StepsInWorkers
 from lowwater.engine.records.batch import Records
-from lowwater.engine.records.stateless import (
-    AddComputed,
-    Filter,
-    FlatMap,
-    Map,
-    PythonStep,
-    apply_steps,
-)
+from lowwater.engine.records.calls import PythonStep
+from lowwater.engine.records.stateless import AddComputed, Filter, FlatMap, Map
+from lowwater.engine.records.stepping import apply_steps
 from lowwater.errors import DataError, PipelineWarning
 from tests.examples import examples
 from tests.property.simulated_workers import SimulatedWorkers
@@ -260,7 +255,8 @@ def test_any_step_in_slices_of_any_size(
 def outcome(steps: list[Any], records: Records, *apply: Any) -> Any:
     """What becomes of records: all of it, as text, in which a NaN is one."""
     try:
-        left, rejected = apply_steps(steps, records, *apply)
+        stepped = apply_steps(steps, records, *apply)
+        left, rejected = stepped.records, list(stepped.rejected)
     except DataError as error:
         return str(error)
     columns = {

@@ -1,0 +1,191 @@
+"""Applies stateless steps in turn, and accounts for every record that enters them.
+
+Each step says which records it passes on, rejects and drops, so that a record can be followed
+through any number of steps: dead letters come out in the order of the records, and each with the
+record as it was before the step that rejected it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias, final
+
+import numpy as np
+
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.time import Int64Array
+
+Rejected: TypeAlias = tuple[int, ErrorRecord]
+"""The row of a record that a step rejected, in the batch that the step was given."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What a step outputs for a batch of records.
+
+    Args:
+        records: What it passes on, or makes.
+        rows: The row of the batch that each of these comes from, int64; ``None``: row for row.
+        rejected: The records that it rejects, by row.
+        filtered: How many records it drops without a dead letter.
+    """
+
+    records: Records
+    rows: Int64Array | None = None
+    rejected: Sequence[Rejected] = ()
+    filtered: int = 0
+
+
+class Step(Protocol):
+    """A stateless step: its output for a record depends on that record alone."""
+
+    @property
+    def vectorised(self) -> bool:
+        """Whether the step only evaluates column expressions, so its schema is known in advance."""
+        ...
+
+    def apply(self, records: Records) -> Stepped:
+        """Apply the step to a batch of records."""
+        ...
+
+
+Apply: TypeAlias = Callable[[Step, Records], Stepped]
+"""Applies a step to records."""
+
+
+def applied(step: Step, records: Records) -> Stepped:
+    """Apply a step here, in this process."""
+    return step.apply(records)
+
+
+class StepCount(NamedTuple):
+    """What became of the records that a step was given: ``taken`` is the sum of the next three.
+
+    Args:
+        taken: How many it was given.
+        passed: How many of them passed; those of ``flat_map`` may have become any number.
+        filtered: How many it dropped without a dead letter.
+        dead: How many it rejected.
+        made: How many records it output.
+    """
+
+    taken: int
+    passed: int
+    filtered: int
+    dead: int
+    made: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rejects:
+    """The records of a batch that one step rejected.
+
+    Args:
+        step: The number of the step.
+        rows: Their rows in the batch that the first step was given, int64, ascending.
+        records: The records as the step was given them.
+    """
+
+    step: int
+    rows: Int64Array
+    records: Records
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AppliedSteps:
+    """The outcome of steps that were applied to a batch in turn.
+
+    Args:
+        records: What is left. Steps after one that leaves nothing are not applied, so the columns
+            of an empty batch may be any.
+        rejected: The dead letters of all steps, in the order of the records, each with its row in
+            the batch that the first step was given.
+        rejects: The rejected records, by step.
+        counts: What became of the records in each step that was applied.
+        maps: For each step that was applied, the row that each of its records comes from.
+    """
+
+    records: Records
+    rejected: Sequence[Rejected]
+    rejects: Sequence[Rejects]
+    counts: Sequence[StepCount]
+    maps: Sequence[Int64Array | None]
+
+    @property
+    def errors(self) -> list[ErrorRecord]:
+        """The dead letters, in the order of the records."""
+        return [error for _, error in self.rejected]
+
+    def rows(self) -> Int64Array | None:
+        """Return the row of the batch that each record left comes from; ``None``: row for row."""
+        return _traced(self.maps)
+
+
+def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied) -> AppliedSteps:
+    """Apply steps in turn. A record that one rejects is a dead letter; later steps do not see it.
+
+    Args:
+        steps: The steps.
+        records: The records.
+        apply: Applies a step.
+    """
+    counts: list[StepCount] = []
+    maps: list[Int64Array | None] = []
+    letters: list[Sequence[Rejected]] = []
+    rejects: list[Rejects] = []
+    for number, step in enumerate(steps):
+        if not records.length:
+            break
+        done = apply(step, records)
+        taken, dead = records.length, len(done.rejected)
+        passed = taken - done.filtered - dead
+        counts.append(StepCount(taken, passed, done.filtered, dead, done.records.length))
+        if dead:
+            rows = np.fromiter((row for row, _ in done.rejected), np.int64, dead)
+            before = _traced(maps)
+            rejects.append(
+                Rejects(number, rows if before is None else before[rows], records.take(rows))
+            )
+        letters.append(done.rejected)
+        maps.append(done.rows)
+        records = done.records
+    rejected = _in_order(letters, maps) if rejects else ()
+    return AppliedSteps(records, rejected, rejects, counts, maps)
+
+
+def _traced(maps: Sequence[Int64Array | None]) -> Int64Array | None:
+    """Return the row before all steps of each record after them; ``None``: row for row."""
+    traced: Int64Array | None = None
+    for rows in reversed(maps):
+        if rows is not None:
+            traced = rows if traced is None else rows[traced]
+    return traced
+
+
+def _in_order(
+    letters: Sequence[Sequence[Rejected]], maps: Sequence[Int64Array | None]
+) -> list[Rejected]:
+    """Return the dead letters of all steps in the order of the records.
+
+    From the last step to the first, rows are traced back by one step. What one record became may be
+    rejected by different steps (after ``flat_map``): such dead letters keep the order that the
+    later steps gave them, because sorting is stable.
+    """
+    merged: list[Rejected] = []
+    for own, rows in zip(reversed(letters), reversed(maps), strict=True):
+        if merged and rows is not None:
+            merged = [(int(rows[row]), error) for row, error in merged]
+        if own and merged:
+            merged = sorted([*merged, *own], key=_row_of)
+        elif own:
+            merged = list(own)
+    return merged
+
+
+def _row_of(rejected: Rejected) -> int:
+    return rejected[0]
