@@ -29,6 +29,7 @@ from typing import final
 from zlib import crc32
 
 from lowwater.errors import StateError
+from lowwater.state.forks import process_number
 
 _OWNER = "OWNER"
 _SEQUENCER = "SEQUENCER"
@@ -41,6 +42,7 @@ _FROM_COPY = "Restore the directory from a copy, or empty it to start from the b
 
 _PATIENCE, _PAUSE_S = 5, 0.01
 _locked: dict[Path, FileLock] = {}  # by absolute path, of this process
+os.register_at_fork(after_in_child=_locked.clear)
 
 
 @final
@@ -58,6 +60,7 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()  # one file may have many names
+        self._process = process_number()
         if self.path in _locked:  # the operating system lets one process lock a file twice
             raise BlockingIOError(errno.EAGAIN, "locked by this process", str(path))
         patience = _PATIENCE
@@ -84,12 +87,17 @@ class FileLock:
         return taken
 
     def release(self, *, remove: bool = False) -> None:
-        """Release the file, and remove it if asked to; a second call does nothing."""
+        """Release the file, and remove it if asked to; a second call does nothing.
+
+        In a process that was forked off it only closes that process's descriptor: the lock is its
+        parent's.
+        """
         if self._file < 0:
             return
-        if remove:
-            self.path.unlink(missing_ok=True)
-        _locked.pop(self.path, None)
+        if self._process == process_number():
+            if remove:
+                self.path.unlink(missing_ok=True)
+            _locked.pop(self.path, None)
         os.close(self._file)
         self._file = -1
 

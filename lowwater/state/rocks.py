@@ -18,7 +18,6 @@ commit that was acknowledged must be found, with none missing before it, or the 
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from weakref import WeakSet
 import rocksdict
 
 from lowwater.errors import StateError
+from lowwater.state.forks import check_process, outlive_forks, process_number
 from lowwater.state.key_layout import END
 from lowwater.state.ownership import (
     Ownership,
@@ -41,7 +41,7 @@ from lowwater.state.rocks_database import (
     Scan,
     check_logs,
     database_options,
-    outlive_forks,
+    require_threads,
     translated,
     write_batch,
 )
@@ -96,7 +96,7 @@ class RocksStore:
         self._options = database_options(rocksdict.Cache(block_cache_bytes), tuning)
         self._database: Any = None
         self._owner: Ownership | None = None
-        self._process = os.getpid()
+        self._process = process_number()
         outlive_forks(self)
         self._failure: str | None = None
         self._scans: WeakSet[Scan] = WeakSet()
@@ -169,7 +169,7 @@ class RocksStore:
         return sum(1 for _ in self.scan(b"", END))
 
     def close(self) -> None:
-        if os.getpid() != self._process:
+        if process_number() != self._process:
             return  # forked off: see outlive_forks
         for scan in list(self._scans):
             scan.close()
@@ -284,6 +284,7 @@ class RocksStore:
 
     def _rdict(self, *, read_only: bool) -> Any:
         access = rocksdict.AccessType
+        require_threads(self.path)
         check_logs(self._directory, hint=RESTORE)
         try:
             return rocksdict.Rdict(
@@ -342,6 +343,7 @@ class RocksStore:
         self._last_commit = number
 
     def _opened(self) -> Any:
+        check_process(self._process)
         if self._database is None:
             raise StateError("the state store is closed", where=str(self.path), hint="Open it")
         return self._database

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 from typing import Any, assert_never, final
-from weakref import WeakSet
 
 import rocksdict
 
 from lowwater.errors import StateError
+from lowwater.state.forks import leave_to_parent
 from lowwater.state.ownership import in_use
 from lowwater.state.store import Batch, Delete, DeleteRange, Put
 
@@ -183,30 +185,91 @@ def translated(error: Exception, path: Path, what: str, *, restore: str = RESTOR
     return StateError(f"{what}: {text}", where=where)
 
 
-_open_stores: WeakSet[object] = WeakSet()
+# RocksDB has pools of threads for all databases of a process, which stay when the last of them is
+# closed. A child has none of the threads, but its copy of RocksDB believes it has: whatever waits
+# for the pool would wait forever. So they end before each fork, and start again when they are
+# needed. It takes a tenth of a millisecond if they are idle.
+_POOLS = {
+    "rocksdb:low": "set_low_priority_background_threads",
+    "rocksdb:high": "set_high_priority_background_threads",
+    "rocksdb:bottom": "set_bottom_priority_background_threads",
+}
+_THREADS = Path("/proc/self/task")
+_LOOKS, _PAUSE_S = 2_000, 0.000_5
 
 
-def outlive_forks(store: object) -> None:
-    """Keep a store from hanging or crashing a process that is forked off while it is open.
+@final
+class _Pools:
+    """The pools of RocksDB's threads in this process."""
 
-    RocksDB's threads stay with the parent. So in the child the store must be neither closed nor
-    garbage-collected, both of which wait for them, and RocksDB's handlers at exit must not run,
-    which join them. The child's own exit, its status and what Python does at its end are as usual.
-    """
-    _open_stores.add(store)
+    def __init__(self) -> None:
+        self._was_opened = self._is_lost = False
+        self._sizes: dict[str, int] = {}
+        self._busy = False
+        self._lock = threading.RLock()
+
+    def require(self, where: Path) -> None:
+        """Note that a database is about to be opened.
+
+        Raises:
+            StateError: This process was forked off while the threads were at work.
+        """
+        self._was_opened = True
+        if self._is_lost:
+            raise StateError(
+                "this process was forked off while its parent was writing state, and cannot open "
+                "any itself",
+                where=str(where),
+                hint="Start it with subprocess or the multiprocessing method "
+                '"spawn", or fork it before the run of the parent begins',
+            )
+
+    def before_fork(self) -> None:
+        self._lock.acquire()  # two threads may fork at once
+        if not self._was_opened:
+            return
+        self._sizes = _running()
+        self._resize(dict.fromkeys(self._sizes, 0))
+        for _ in range(_LOOKS):
+            self._busy = bool(_running()) or not _THREADS.is_dir()
+            if not self._busy:
+                break
+            time.sleep(_PAUSE_S)
+
+    def after_in_parent(self) -> None:
+        if self._was_opened:
+            self._resize(self._sizes)
+        self._lock.release()
+
+    def after_in_child(self) -> None:
+        self._lock = threading.RLock()
+        if self._was_opened and self._busy:
+            self._is_lost = True
+            leave_to_parent()
+        self._was_opened, self._sizes = False, {}
+
+    def _resize(self, sizes: Mapping[str, int]) -> None:
+        for pool, size in sizes.items():
+            getattr(rocksdict.Env(), _POOLS[pool])(size)
 
 
-def _abandon() -> None:
-    if not _open_stores:
-        return
-    for store in _open_stores:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "on_exit"):  # of glibc; called before all handlers that are there by now
-        libc.on_exit(libc._exit, None)
+def _running() -> dict[str, int]:
+    """Return how many threads each pool has; those of a fork that waits are as many as allowed."""
+    names: list[str] = []
+    for thread in _THREADS.iterdir() if _THREADS.is_dir() else ():
+        with suppress(OSError):  # it has ended meanwhile
+            # RocksDB numbers them on some systems.
+            names.append((thread / "comm").read_text().strip().rstrip("0123456789"))
+    return {pool: names.count(pool) for pool in _POOLS if pool in names}
 
 
-os.register_at_fork(after_in_child=_abandon)
+_pools = _Pools()
+require_threads = _pools.require
+os.register_at_fork(
+    before=_pools.before_fork,
+    after_in_parent=_pools.after_in_parent,
+    after_in_child=_pools.after_in_child,
+)
 
 
 # A log, and a manifest likewise, is a run of blocks of 32 KiB; in them records of a checksum (u32),

@@ -6,7 +6,6 @@ become pieces as soon as there are :data:`PIECE_ROWS` of them, and at the end of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +23,8 @@ from lowwater.engine.records.json_rows import errors_to_table, late_to_table
 from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.errors import InvalidArgument, StateError
+from lowwater.errors import InvalidArgument
+from lowwater.state.forks import check_process, process_number
 
 PIECE_ROWS = 131_072
 """How many panes, late elements or dead letters a piece has at most."""
@@ -72,12 +72,12 @@ class Opened:
         self.complete = False
         self._collecting = [sink for sink in sinks if isinstance(sink, Collects)]
 
-        self._process = os.getpid()
+        self._process = process_number()
 
     @property
     def is_forked(self) -> bool:
         """Whether this process was forked off the one that opened the sinks."""
-        return os.getpid() != self._process
+        return process_number() != self._process
 
     def check_process(self) -> None:
         """Raise in a process that was forked off: the sinks and the state are its parent's.
@@ -85,13 +85,7 @@ class Opened:
         Raises:
             StateError: This is one.
         """
-        if self.is_forked:
-            raise StateError(
-                f"this process ({os.getpid()}) was forked amid a run of process {self._process}, "
-                "and would write to the same places",
-                hint="End the child with os._exit(), or start it with subprocess or the "
-                'multiprocessing method "spawn"',
-            )
+        check_process(self._process)
 
     def publish_due(self) -> None:
         """Let sinks publish what has waited for long."""

@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeAlias, final
+from weakref import WeakSet
 
 from lowwater.engine.local.worker_messages import pack, passed, unpack
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
+from lowwater.state.forks import check_process, process_number
 
 Answer = Callable[[int, Any], Any]
 """Answers a request, in the worker of this number."""
@@ -133,6 +135,9 @@ class Workers:
         return hosted.answer(tuple(asked))
 
 
+_pools: WeakSet[WorkerPool] = WeakSet()
+
+
 @final
 class WorkerPool:
     """Processes that answer requests; they are forked at the first one.
@@ -159,6 +164,8 @@ class WorkerPool:
         self._bells: dict[int, Bell] = {}
         self._processes: dict[int, Any] = {}
         self._closed = False
+        self._started_by: int | None = None
+        _pools.add(self)
 
     def ask(
         self, requests: Mapping[int, Any], own: Callable[[], Answered] | None = None
@@ -185,8 +192,13 @@ class WorkerPool:
         return answers
 
     def close(self) -> None:
-        """End the workers; a second call does nothing."""
+        """End the workers; a second call does nothing.
+
+        In a process that was forked off the run's it does nothing either: they are its parent's.
+        """
         self._closed = True
+        if self._started_by not in (None, process_number()):
+            return
         pipes, self._pipes = self._pipes, {}
         for number, pipe in pipes.items():
             pipe.close()
@@ -202,10 +214,13 @@ class WorkerPool:
 
     def start(self) -> None:
         """Fork the workers; a second call does nothing."""
+        if self._started_by is not None:
+            check_process(self._started_by)
         if self._closed:
             raise InternalError("workers were asked for something after they were ended")
         if self._pipes:
             return
+        self._started_by = process_number()
         forking = multiprocessing.get_context("fork")
         # Linux tells of the end of the thread that has forked: only the main one ends with the run.
         is_main = threading.current_thread() is threading.main_thread()
@@ -228,6 +243,15 @@ class WorkerPool:
                 finally:
                     there.close()
             self._processes[number] = process
+
+    def leave_to_parent(self) -> None:
+        """Drop the workers in a process that was forked off: it must not end its parent's."""
+        for pipe in self._pipes.values():
+            pipe.close()  # else the workers' pipes would not end with the run
+        for process in self._processes.values():
+            # Whatever is in there multiprocessing terminates at the end of this process.
+            getattr(multiprocessing.process, "_children", set()).discard(process)
+        self._pipes, self._processes = {}, {}
 
     def _send(self, number: int, data: bytes) -> None:
         bell, is_long = self._bells[number], len(data) > _BUFFERED
@@ -298,6 +322,14 @@ class Bell:
         if self._event is not None:
             os.close(self._event)
             self._event = None
+
+
+def _leave_to_parent() -> None:
+    for pool in list(_pools):
+        pool.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def as_plain(error: BaseException) -> list[Any]:

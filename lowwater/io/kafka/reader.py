@@ -19,6 +19,7 @@ from lowwater.io.kafka.client import (
     told,
 )
 from lowwater.io.kafka.group import GroupOffsets
+from lowwater.state.forks import outlive_forks, process_number
 from lowwater.time import Instant
 
 Offsets: TypeAlias = dict[str, int]
@@ -72,6 +73,8 @@ class TopicReader:
         start: Bound,
         end: Bound,
     ) -> None:
+        outlive_forks(self)  # the client library has threads
+        self._process = process_number()
         self._topic = topic
         self._what = f"the topic {topic!r} could not be read"
         self._kafka = client()
@@ -198,6 +201,8 @@ class TopicReader:
 
     def close(self) -> Mapping[str, int]:
         """Disconnect; return the last offsets of the group, if the brokers have taken them."""
+        if self._process != process_number():
+            return {}  # the connections are those of the process that this one was forked off
         settled = self._offsets.settle()
         self._consumer.close()
         return self._offsets.taken if settled else {}

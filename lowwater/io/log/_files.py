@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
+from weakref import WeakSet
 
 from lowwater.errors import StateError
 from lowwater.state.ownership import sync_directory
@@ -66,9 +67,14 @@ def read_checked(path: Path) -> dict[str, Any] | None:
     )
 
 
+_locks: WeakSet[LogLock] = WeakSet()
+
+
 @final
 class LogLock:
     """A lock between threads and processes; the OS releases it when the process ends.
+
+    A process that is forked off does not have it, nor does it keep it from others.
 
     Args:
         path: The file to lock; created if it does not exist.
@@ -80,7 +86,8 @@ class LogLock:
 
     def __init__(self, path: Path, purpose: str) -> None:
         self._descriptor = -1
-        self._taken = False
+        self._taken = self._is_parents = False
+        self._folder = path.parent
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -90,15 +97,20 @@ class LogLock:
                 hint="Check the permissions of the folder, or open it with read_only=True and only "
                 "read",
             ) from None
+        _locks.add(self)
 
     def take(self, *, wait: bool = True) -> bool:
         """Take the lock, unless this object has it already; return whether it has it now.
 
         Args:
             wait: Whether to wait until another holder releases it.
+
+        Raises:
+            StateError: See :meth:`check_process`.
         """
         import fcntl
 
+        self.check_process()
         if not self._taken:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -106,6 +118,20 @@ class LogLock:
                 return False
             self._taken = True
         return True
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off: the lock and the log are its parent's.
+
+        Raises:
+            StateError: This is one.
+        """
+        if self._is_parents:
+            raise StateError(
+                f"this process ({os.getpid()}) was forked off the one that opened the log, and "
+                "would write to the same files",
+                where=str(self._folder),
+                hint="Close the log in the parent and open it in the child",
+            )
 
     def release(self) -> None:
         """Release the lock; idempotent."""
@@ -127,10 +153,26 @@ class LogLock:
     def close(self) -> None:
         """Release the lock and close its file; idempotent."""
         if self._descriptor >= 0:
+            self.release()  # closing alone leaves it locked while a copy of the descriptor is open
             os.close(self._descriptor)
             self._descriptor, self._taken = -1, False
 
+    def leave_to_parent(self) -> None:
+        """Close this process's copy of the descriptor, so that only the parent has the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor, self._taken = -1, False
+        self._is_parents = True
+
     __del__ = close
+
+
+def _leave_to_parent() -> None:
+    for lock in list(_locks):
+        lock.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

@@ -392,6 +392,8 @@ class Log:
             self._broken = f"{error}; {second.what}"
 
     def _writable(self) -> list[PartitionWriter]:
+        if self._lock is not None:
+            self._lock.check_process()
         if self._broken is not None:
             raise StateError(
                 f"the log takes no more since a write failed: {self._broken}",

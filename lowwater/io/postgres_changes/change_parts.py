@@ -12,6 +12,7 @@ from lowwater.engine.records.batch import Records
 from lowwater.io.postgres_changes.pgoutput import BEGIN, ChangeDecoder, begin_at
 from lowwater.io.postgres_changes.slot import SlotReader
 from lowwater.io.postgres_changes.transactions import ChangePart, ChangePlace, TransactionCutter
+from lowwater.state.forks import outlive_forks
 
 _REST_S, _MOST_REST_S = 0.05, 2.0
 """How long a source that has nothing new rests while others are read."""
@@ -43,6 +44,8 @@ class ChangeParts:
         until: int | None,
         position: Callable[[ChangePlace, ChangePlace | None], Position],
     ) -> None:
+        # Messages are read in a transaction, which a child would end if it finalized this.
+        outlive_forks(self)
         self._reader, self._cutter, self._decoder = reader, cutter, decoder
         self._at, self._end, self._position = at, until, position
         self._count = max(_AT_ONCE, 4 * size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -19,6 +19,7 @@ from lowwater.io.postgres_changes.slot import Created, SlotReader, create, syste
 from lowwater.io.postgres_changes.snapshot import Key, TableSnapshot
 from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.io.postgres_changes.transactions import ChangePlace, TransactionCutter
+from lowwater.state.forks import closing_here
 
 Batches: TypeAlias = Iterator[tuple[Records, Position]]
 
@@ -70,11 +71,11 @@ class Reading:
             if position is None:
                 created = create(asked.dsn, asked.slot)
                 if created is not None:  # its snapshot is there while it is connected
-                    created_only.enter_context(closing(created.connection))
+                    created_only.enter_context(closing_here(created.connection))
             slot = asked.slot if created is None else created.name
             assert slot is not None
             self._reader = undo.enter_context(
-                closing(SlotReader(asked.dsn, slot, asked.publication))
+                closing_here(SlotReader(asked.dsn, slot, asked.publication))
             )
             if position is None:
                 self._at = ChangePlace(self._reader.start, 0)
@@ -84,7 +85,7 @@ class Reading:
             if self._rows is not None:
                 exported = None if created is None else created.snapshot
                 self._snapshot = undo.enter_context(
-                    closing(TableSnapshot(asked.dsn, self._table, exported))
+                    closing_here(TableSnapshot(asked.dsn, self._table, exported))
                 )
                 if created is None:
                     self._exact = max(self._exact, self._snapshot.exact)

@@ -16,6 +16,7 @@ from lowwater.io.postgres_changes.client import LOG, client, connected, told
 from lowwater.io.postgres_changes.slot import advance
 from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.io.postgres_changes.table_reading import Asked, Reading
+from lowwater.state.forks import closing_here
 from lowwater.state.formats import damaged, decoding
 
 _TELL_S = 1.0
@@ -97,7 +98,7 @@ class PostgresChanges:
                 return  # without a connection: the run is over
         with ExitStack() as stack, told(self.table.shown):
             if durable:
-                follower = stack.enter_context(closing(_Follower(self.dsn, self.slot)))
+                follower = stack.enter_context(closing_here(_Follower(self.dsn, self.slot)))
                 self._live.append(follower)
                 stack.callback(self._live.remove, follower)
             reading = stack.enter_context(

@@ -26,6 +26,7 @@ from lowwater.io.kafka.client import (
     told,
 )
 from lowwater.io.sinks.output_owner import ahead, check_closed, foreign_opening, lost
+from lowwater.state.forks import outlive_forks
 
 Encoder: TypeAlias = Callable[[dict[str, Any]], bytes | None]
 MessageFormat: TypeAlias = Literal["json", "arrow"] | Encoder
@@ -269,6 +270,7 @@ class _Connection:
     """
 
     def __init__(self, sink: KafkaTopic, writer: Writer) -> None:
+        outlive_forks(self)  # the client library has threads
         self._sink = sink
         self._kafka = client()
         self._writer = writer

@@ -18,7 +18,14 @@ from typing import Any, final
 import rocksdict
 
 from lowwater.errors import InternalError, StateError
-from lowwater.state.rocks_database import Tuning, database_options, translated, write_batch
+from lowwater.state.forks import outlive_forks
+from lowwater.state.rocks_database import (
+    Tuning,
+    database_options,
+    require_threads,
+    translated,
+    write_batch,
+)
 from lowwater.state.store import Batch
 from lowwater.state.versions.cache import Cache
 from lowwater.state.versions.manifest import (
@@ -64,7 +71,9 @@ class Database:
         self._unlogged = rocksdict.WriteOptions()
         self._unlogged.disable_wal = True
         self.rows: Any = None
+        outlive_forks(self)
         try:
+            require_threads(self.where)
             self.where.mkdir()
             if manifest is not None:
                 self._fill(manifest)
