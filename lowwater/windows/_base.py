@@ -14,6 +14,15 @@ from lowwater.time import DurationLike, Instant, Int64Array, duration, format_in
 MergeScope: TypeAlias = Literal["none", "overlapping", "key"]
 """Which active windows of a key a new window may merge with: none, overlapping ones, or any."""
 
+MOST_WINDOWS = 10_000
+"""How many windows an element may be in (S-W2, S-W6).
+
+Each (element, window) pair takes some hundred bytes while its bundle is processed, so an element in
+10,000 windows costs a megabyte. A day that slides by ten seconds (8,640) is within.
+"""
+MOST_PAIRS = 1 << 27
+"""How many (element, window) pairs a bundle may have: more take tens of gigabytes at once."""
+
 
 @final
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from lowwater.display.text import shown
 from lowwater.errors import InvalidArgument, describe, user_code
-from lowwater.time import Instant, Int64Array
-from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, Window
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array
+from lowwater.windows._base import (
+    MOST_WINDOWS,
+    Assignment,
+    Columns,
+    Merged,
+    MergeScope,
+    Window,
+)
 
 AssignElement: TypeAlias = Callable[[int], Iterable[tuple[int, int]]]
 AssignColumn: TypeAlias = Callable[[Int64Array], tuple[Any, ...]]
@@ -31,8 +39,8 @@ class CustomWindows:
 
     Args:
         assign_element: Called with one event time (int microseconds); yields ``(start, end)``
-            pairs of int microseconds. If it yields none, the element goes to the late output with
-            reason ``unwindowed``. A repeated pair counts once.
+            pairs of int microseconds, at most 10,000. If it yields none, the element goes to the
+            late output with reason ``unwindowed``. A repeated pair counts once.
         assign_column: The vectorised alternative to ``assign_element``: called with int64 event
             times of shape (n,); returns ``(start, end)`` of shape (n,), or ``(start, end,
             element)`` of shape (m,) where ``element`` is the non-decreasing index of each
@@ -108,7 +116,7 @@ class CustomWindows:
         for low, high in zip([0, *bounds.tolist()], [*bounds.tolist(), len(keys)], strict=True):
             if low < high:
                 self._merge_key(start[low:high], end[low:high], group[low:high], starts, ends)
-        return Merged(group, np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
+        return Merged(group, self._bounds(starts), self._bounds(ends))
 
     def _assign_each(self, times: Int64Array) -> Assignment:
         if self.assign_element is None:
@@ -121,7 +129,7 @@ class CustomWindows:
             with user_code(f"assign_element of {self.name}"):
                 given = self.assign_element(at)
                 if isinstance(given, Iterator):  # a generator runs, and fails, when it is read
-                    given = list(given)
+                    given = list(islice(given, MOST_WINDOWS + 1))  # and may never end
             windows = self._pairs(given)
             start.extend(s for s, _ in windows)
             end.extend(e for _, e in windows)
@@ -129,24 +137,35 @@ class CustomWindows:
             if not windows:
                 unwindowed.append(index)
         return Assignment(
-            np.array(start, dtype=np.int64),
-            np.array(end, dtype=np.int64),
+            self._bounds(start),
+            self._bounds(end),
             np.array(element, dtype=np.int64),
             np.array(unwindowed, dtype=np.int64) if unwindowed else None,
         )
 
+    def _bounds(self, bounds: list[int]) -> Int64Array:
+        """Return bounds as an array; the first that is beyond the ends of time is an error."""
+        try:
+            return np.array(bounds, dtype=np.int64)
+        except OverflowError:
+            beyond = next(at for at in bounds if not START_OF_TIME <= at <= END_OF_TIME)
+            raise _beyond_time(self.name, beyond) from None
+
     def _pairs(self, given: object) -> list[tuple[int, int]]:
         try:
+            some = islice(given, MOST_WINDOWS + 1)  # type: ignore[call-overload]
             # operator.index takes whole numbers alone: int() would cut the fraction off a float.
-            pairs = [(operator.index(s), operator.index(e)) for s, e in given]  # type: ignore[attr-defined]
-            return sorted(set(pairs))
+            pairs = [(operator.index(s), operator.index(e)) for s, e in some]
         except (TypeError, ValueError) as error:
             _refuse_floats(self.name, given)
             raise InvalidArgument(
                 f"{self.name} must give (start, end) pairs of int microseconds for each element, "
-                f"but gave {given!r}",
+                f"but gave {shown(given, exact=True)}",
                 hint="Return a list such as [(0, 10)]; use assign_column= for whole columns",
             ) from error
+        if len(pairs) > MOST_WINDOWS:
+            raise _too_many(self.name)
+        return sorted(set(pairs))
 
     def _assign_column(self, assign: AssignColumn, times: Int64Array) -> Assignment:
         with user_code(f"assign_column of {self.name}"):
@@ -159,7 +178,12 @@ class CustomWindows:
             if part.size and part.dtype.kind in "fmM":
                 raise _not_micros(self.name, f"an array of {part.dtype}")
         try:
-            given = tuple(part.astype(np.int64) for part in parts)
+            given = tuple(
+                self._bounds(part.tolist()) if part.dtype.kind in "uO" else part.astype(np.int64)
+                for part in parts
+            )
+        except InvalidArgument:
+            raise
         except (TypeError, ValueError):
             given = ()
         if len(given) == 2 and given[0].shape == given[1].shape == times.shape:
@@ -179,6 +203,8 @@ class CustomWindows:
                 f"0..{len(times) - 1}",
                 hint="Sort the windows by element",
             )
+        if element.size > MOST_WINDOWS and int(np.bincount(element).max()) > MOST_WINDOWS:
+            raise _too_many(self.name)
         found = np.zeros(len(times), dtype=np.bool_)
         found[element] = True
         return Assignment(start, end, element, None if found.all() else np.flatnonzero(~found))
@@ -258,6 +284,21 @@ def _refuse_floats(name: str, given: object) -> None:
                     raise _not_micros(name, repr(bound))
     except TypeError:  # not even pairs
         return
+
+
+def _too_many(name: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} put an element into more than {MOST_WINDOWS:,} windows, each with state and panes "
+        "of its own",
+        hint="Give fewer: longer windows, or fewer that overlap",
+    )
+
+
+def _beyond_time(name: str, bound: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} gave the bound {int(bound)}, which does not fit 64 bits of microseconds",
+        hint="Keep bounds within lw.START_OF_TIME and lw.END_OF_TIME",
+    )
 
 
 def _not_micros(name: str, shown: str) -> InvalidArgument:

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from lowwater.errors import constructor
+from lowwater.errors import InvalidArgument, constructor, describe
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -20,7 +20,14 @@ from lowwater.time import (
     meant,
     saturating_add_array,
 )
-from lowwater.windows._base import Assignment, Columns, MergeScope, positive_duration
+from lowwater.windows._base import (
+    MOST_PAIRS,
+    MOST_WINDOWS,
+    Assignment,
+    Columns,
+    MergeScope,
+    positive_duration,
+)
 from lowwater.windows.fixed import grid_start
 
 
@@ -41,15 +48,16 @@ class SlidingWindows:
 
     An element belongs to every window ``[s, s + size)`` with ``s = offset (mod period)`` that
     contains it. With ``period > size`` there may be none: the element then goes to the late output
-    with reason ``unwindowed``.
+    with reason ``unwindowed``. An element is in at most 10,000 windows.
 
     Args:
         size: Length of each window, above zero.
-        period: Time from one start to the next, above zero.
+        period: Time from one start to the next, above zero: at least a ten-thousandth of the size.
         offset: Where the windows start, relative to 1970-01-01T00:00:00Z.
 
     Raises:
-        InvalidArgument: ``size`` or ``period`` is not a duration above zero.
+        InvalidArgument: ``size`` or ``period`` is not a duration above zero, or an element would be
+            in too many windows.
 
     >>> SlidingWindows("1m", "10s")
     SlidingWindows('1m', '10s')
@@ -61,7 +69,18 @@ class SlidingWindows:
 
     def __post_init__(self) -> None:
         period = positive_duration(self.period, "period")
-        object.__setattr__(self, "size", meant(positive_duration(self.size, "size")))
+        size = positive_duration(self.size, "size")
+        windows = -(-size // period)
+        if windows > MOST_WINDOWS:
+            shortest = format_duration(-(-size // MOST_WINDOWS))
+            raise InvalidArgument(
+                f"{describe('size', self.size)} and {describe('period', self.period)} put each "
+                f"element into {windows:,} windows, each with state and panes of its own, and at "
+                f"most {MOST_WINDOWS:,} are supported",
+                where="SlidingWindows",
+                hint=f"Use a shorter size, or a period of at least {shortest!r}",
+            )
+        object.__setattr__(self, "size", meant(size))
         object.__setattr__(self, "period", meant(period))
         object.__setattr__(self, "offset", meant(duration(self.offset, name="offset") % period))
 
@@ -115,9 +134,20 @@ class SlidingWindows:
         return start
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
-        """Return each element's windows, earliest first. O(n * size / period)."""
-        last = grid_start(times, self.period_us, self.offset_us)
+        """Return each element's windows, earliest first. O(n * size / period).
+
+        Raises:
+            InvalidArgument: The bundle has so many elements that memory may not hold the pairs.
+        """
         copies = -(-self.size_us // self.period_us)
+        if copies * len(times) > MOST_PAIRS:
+            raise InvalidArgument(
+                f"a bundle of {len(times):,} elements, each in {copies:,} windows, may not fit "
+                "memory",
+                where=repr(self),
+                hint=f"Use a bundle_size of at most {MOST_PAIRS // copies:,}, or a longer period",
+            )
+        last = grid_start(times, self.period_us, self.offset_us)
         back = np.arange(copies - 1, -1, -1, dtype=np.int64) * self.period_us
         start = saturating_add_array(np.repeat(last, copies), np.tile(-back, len(times)))
         if times.size and int(last.min()) < START_OF_TIME + self.size_us:

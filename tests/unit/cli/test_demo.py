@@ -28,6 +28,21 @@ def test_flights_come_in_the_order_of_landing(flights: pa.Table) -> None:
     assert pc.all(pc.greater_equal(landed[1:], landed[:-1])).as_py()
 
 
+@pytest.mark.filterwarnings("error::lowwater.errors.LowwaterWarning")
+def test_the_demo_gives_no_warning_about_its_own_data(
+    flights: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with cancelled flights among the first thousand, in either mode, nor when resumed."""
+    dead = flights.filter(pc.is_null(flights["departed"])).slice(0, 50)
+    some = pa.concat_tables([dead, flights.slice(0, 1_500)]).sort_by("landed").combine_chunks()
+    found = demo._collected(demo.departures(some))
+    assert len(found.cancelled) == found.metrics.errors["null_time"] >= 50
+    place = demo._kept(some, tmp_path / "flights")
+    for _ in range(2):
+        stored = demo._durable(demo.departures(place), tmp_path / "departures")
+        assert stored.cancelled == found.cancelled
+
+
 @pytest.mark.long
 def test_the_demo_shows_all_and_its_check_holds(
     flights: pa.Table, monkeypatch: pytest.MonkeyPatch

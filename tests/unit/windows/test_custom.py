@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -218,3 +219,62 @@ def test_a_generator_that_fails_is_the_function_that_fails() -> None:
 
     with pytest.raises(DataError, match="assign_element of shifts failed: TypeError: no such"):
         CustomWindows(assign, name="shifts").assign(np.array([5]), {})
+
+
+def endless(at: int) -> Iterator[tuple[int, int]]:
+    return ((at, at + n) for n in itertools.count(1))
+
+
+class Endless:
+    """An iterable that is no iterator."""
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return endless(0)
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        CustomWindows(endless, name="by shift"),
+        CustomWindows(lambda _: Endless(), name="by shift"),
+        CustomWindows(lambda at: [(at, at + n) for n in range(1, 10_002)], name="by shift"),
+        CustomWindows(
+            assign_column=lambda at: (
+                np.arange(10_001),
+                np.arange(10_001) + 1,
+                np.zeros(10_001, dtype=np.int64),
+            ),
+            name="by shift",
+        ),
+    ],
+)
+def test_an_element_is_in_ten_thousand_windows_at_most(windows: CustomWindows) -> None:
+    """S-W6."""
+    with pytest.raises(InvalidArgument, match="by shift put an element into more than 10,000"):
+        windows.assign(ints(5), {})
+
+
+@pytest.mark.parametrize("bound", [2**63, -(2**63) - 1, 10**30])
+def test_a_bound_beyond_the_ends_of_time_names_the_function(bound: int) -> None:
+    """S-T1: it is neither an error of numpy nor another time."""
+    low, high = sorted((bound, 0))
+    for windows in (
+        CustomWindows(lambda _: [(low, high)], name="by shift"),
+        CustomWindows(
+            assign_column=lambda at: ([low] * len(at), [high] * len(at)), name="by shift"
+        ),
+    ):
+        with pytest.raises(InvalidArgument, match=f"by shift gave the bound {bound}, which does"):
+            windows.assign(ints(5, 6), {})
+    merges = merging(lambda windows: [(windows, (low, high))])
+    with pytest.raises(InvalidArgument, match=f"by shift gave the bound {bound}, which does"):
+        merges.merge(ints(0), ints(5), ints(6))
+
+
+def test_a_column_of_unsigned_bounds_does_not_wrap() -> None:
+    def assign(at: Int64Array) -> tuple[Any, ...]:
+        start = np.array([2**63 - 1, 2**63], dtype=np.uint64)
+        return start, start + np.uint64(1)
+
+    with pytest.raises(InvalidArgument, match="by shift gave the bound 9223372036854775808"):
+        CustomWindows(assign_column=assign, name="by shift").assign(ints(5, 6), {})

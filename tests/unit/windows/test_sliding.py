@@ -92,6 +92,30 @@ def test_size_and_period_must_be_above_zero(size: Any, period: Any) -> None:
         SlidingWindows(size, period)
 
 
+@pytest.mark.parametrize(
+    ("size", "period"),
+    [("365000d", "1us"), ("1d", "8s"), (10_001, 1), (2**63 - 1, 10**12), ("1d", "1ms")],
+)
+def test_an_element_is_in_ten_thousand_windows_at_most(size: Any, period: Any) -> None:
+    """S-W2: more are refused when they are built, with a period that would do."""
+    with pytest.raises(InvalidArgument, match=r"at most 10,000 .* at least '(\w+)'") as raised:
+        SlidingWindows(size, period)
+    least = str(raised.value).rpartition("at least '")[2].strip("'")
+    assert len(assign(SlidingWindows(size, least), 0)[0]) <= 10_000
+
+
+def test_as_many_windows_as_may_be() -> None:
+    """S-W2."""
+    assert len(assign(SlidingWindows("10000us", "1us"), 5)[0]) == 10_000
+    assert len(assign(SlidingWindows("1d", "10s"), 5)[0]) == 8_640
+
+
+def test_a_bundle_that_memory_may_not_hold_names_its_size() -> None:
+    times = np.arange(50_000, dtype=np.int64)
+    with pytest.raises(InvalidArgument, match=r"50,000 elements.* bundle_size of at most 13,421"):
+        SlidingWindows("10s", "1ms").assign(times, {})
+
+
 def test_sliding_windows_are_values() -> None:
     assert SlidingWindows("1m", "10s") == SlidingWindows(60_000_000, "10s", 20_000_000)
     assert repr(SlidingWindows("1m", "10s", "3s")) == "SlidingWindows('1m', '10s', offset='3s')"
