@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import PurePath
-from typing import Protocol, final, runtime_checkable
+from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import pyarrow as pa
 
@@ -127,10 +127,16 @@ class Writer:
         return opening == self.opening or opening in self.openings
 
 
+Identities: TypeAlias = Mapping[str, Collection[Hashable]]
+"""What parts of a place are, beyond how they are spelled: equal parts share an element."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
     """A place that a sink writes to: no other sink of the same run may write there.
+
+    A source that is no file may have ``places()`` too: what it reads there, no sink may write.
 
     Args:
         at: A file or a folder: a ``Path`` on this machine, another pure path in a remote store; or
@@ -141,12 +147,20 @@ class Place:
             ones. Empty: all of it.
         patterns: For a folder, the names in it that the sink writes or removes, as ``"part-*"``:
             files of other names may be another sink's. Empty: all names.
+        also: Further parts that are written, which several sinks may share.
+        identify: Asks what some of the parts are, such as their ids on the server: one server has
+            many addresses. Parts of which nothing is known are left out. ``at`` then begins with
+            the kind of the place and a space; only places of one kind are compared.
     """
 
     at: PurePath | str = field(repr=False)
     name: str = ""
     parts: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    identify: Callable[[Collection[str]], Identities] | None = field(
+        default=None, repr=False, compare=False
+    )
 
 
 @runtime_checkable

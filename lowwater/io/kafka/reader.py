@@ -19,6 +19,7 @@ from lowwater.io.kafka.client import (
     told,
 )
 from lowwater.io.kafka.group import GroupOffsets
+from lowwater.io.kafka.identity import topic_id_from
 from lowwater.state.forks import outlive_forks, process_number
 from lowwater.time import Instant
 
@@ -103,7 +104,7 @@ class TopicReader:
             )
         try:
             with told(self._what):
-                self.topic_id = self._id()
+                self.topic_id = topic_id_from(self._admin, topic)
                 self._begin(offsets, ahead, topic_id, start)
         except BaseException:
             self._consumer.close()
@@ -241,18 +242,6 @@ class TopicReader:
                 self._until[number] = max(until, ahead.get(str(number), 0))
         self._ahead = {int(number): offset for number, offset in ahead.items()}
         self._assign(begin)
-
-    def _id(self) -> str | None:
-        """Return the id of the topic; ``None`` if the brokers do not give one."""
-        try:
-            found = self._admin.describe_topics(
-                self._kafka.TopicCollection([self._topic]), request_timeout=REQUEST_S
-            )
-            described = found[self._topic].result(REQUEST_S)
-        except (self._kafka.KafkaException, TimeoutError) as error:
-            LOG.debug("the id of the topic %r is not known: %s", self._topic, error)
-            return None
-        return None if described.topic_id is None else str(described.topic_id)
 
     def _partitions(self) -> list[int]:
         found = self._consumer.list_topics(self._topic, timeout=REQUEST_S).topics[self._topic]

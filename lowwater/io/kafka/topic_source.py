@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import Position
+from lowwater.engine.local.delivery import Place
 from lowwater.engine.records.batch import Records
 from lowwater.io.foretold import foretold_batches
 from lowwater.io.kafka.bounds import Bound
 from lowwater.io.kafka.connecting import Connecting
 from lowwater.io.kafka.group import commit_offsets
+from lowwater.io.kafka.identity import topics_at
 from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder, ValueFormat
 from lowwater.io.kafka.reader import MessagePart, Offsets, TopicReader
 from lowwater.state.formats import damaged, decoding
@@ -96,6 +98,10 @@ class KafkaSource:
         if self.known is None:
             return None
         return pa.schema([*self.known, *self.columns.types().items()])
+
+    def places(self) -> Iterable[Place]:
+        """Return the topic, which the run must not write to."""
+        return [topics_at(self.servers, self.config, "Kafka", (self.topic,))]
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self._batches(None, size):

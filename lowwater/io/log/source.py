@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import Position, read_rows
+from lowwater.engine.local.delivery import Place
 from lowwater.engine.records.batch import Records, readable
 from lowwater.errors import DataError
 from lowwater.io.foretold import Part, foretold_batches
@@ -62,6 +64,10 @@ class LogSource:
     follow: bool = False
     partitions: tuple[int, ...] | None = None
     wait: Wait = field(default_factory=Poll)
+
+    def places(self) -> Iterable[Place]:
+        """Return the log's folder, which holds neither outputs nor state."""
+        return [Place(Path(self.path))]
 
     @property
     def schema(self) -> pa.Schema | None:

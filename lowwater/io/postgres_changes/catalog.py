@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lowwater.errors import DataError, InvalidArgument
+from lowwater.io.postgres_changes.identity import RELATIVES
 from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
 from lowwater.io.postgres_changes.text_values import arrow_type
 
@@ -105,6 +106,7 @@ def definition(
         row_filter,
         only=kind == "r",
         any_columns=columns is not None,
+        relatives=tuple(one for (one,) in connection.execute(RELATIVES, {"table": number})),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import pyarrow as pa
@@ -45,7 +45,10 @@ class TableDefinition:
         row_filter: The publication's condition on rows, if it has one.
         only: Whether its rows are its own, not those of partitions.
         any_columns: Whether columns may come and go beside those that are read.
+        relatives: Its partitions and what it is a partition of, with their schemas.
     """
+
+    # A state directory knows the fields that are not ``repr=False``: they must not change.
 
     schema: str
     name: str
@@ -54,6 +57,7 @@ class TableDefinition:
     row_filter: str | None = None
     only: bool = True
     any_columns: bool = False
+    relatives: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def shown(self) -> str:

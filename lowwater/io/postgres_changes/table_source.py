@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -11,8 +11,10 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import Position
+from lowwater.engine.local.delivery import Place
 from lowwater.engine.records.batch import Records
 from lowwater.io.postgres_changes.client import LOG, client, connected, told
+from lowwater.io.postgres_changes.identity import tables_at
 from lowwater.io.postgres_changes.slot import advance
 from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.io.postgres_changes.table_reading import Asked, Reading
@@ -64,6 +66,10 @@ class PostgresChanges:
     def schema(self) -> pa.Schema:
         """The columns of the records."""
         return self.table.arrow_schema
+
+    def places(self) -> Iterable[Place]:
+        """Return the table with its partitions, which the run must not write to."""
+        return [tables_at(self.dsn, "PostgreSQL", (self.table.shown, *self.table.relatives))]
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self._batches(None, size, durable=False):

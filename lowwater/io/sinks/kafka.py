@@ -25,6 +25,7 @@ from lowwater.io.kafka.client import (
     settings,
     told,
 )
+from lowwater.io.kafka.identity import topics_at
 from lowwater.io.sinks.output_owner import ahead, check_closed, foreign_opening, lost
 from lowwater.state.forks import outlive_forks
 
@@ -146,7 +147,8 @@ class KafkaTopic:
 
     def places(self) -> Iterable[Place]:
         # Topics of late elements and dead letters may be shared.
-        return [Place(f"kafka {self.servers}", repr(self), (self.topic,))]
+        also = tuple(topic for topic in (self.late, self.errors) if topic is not None)
+        return [topics_at(self.servers, self.config, repr(self), (self.topic,), also)]
 
     def look(self, writer: Writer) -> None:
         check_closed(self, self._open)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, constructor, describe, load_extra
+from lowwater.io.postgres_changes.identity import tables_at
 from lowwater.io.sinks.dialect import (
     ColumnNames,
     Dialect,
@@ -159,7 +160,7 @@ class PostgresTable:
         check_columns(panes, _POSTGRES.names, self)
 
     def places(self) -> Iterable[Place]:
-        return [Place(f"postgresql {self.dsn}", repr(self), tables_of(self.table))]
+        return [tables_at(self.dsn, repr(self), tables_of(self.table))]
 
     def look(self, writer: Writer) -> None:
         check_closed(self, self._open)

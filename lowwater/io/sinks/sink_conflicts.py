@@ -1,8 +1,13 @@
-"""No two sinks of a run write to one place, nor one into what is another's or what is read."""
+"""A run never reads what it writes, and no two of its sinks write to one place.
+
+Places are compared by what they are, not by how they are spelled: files without symbolic links and
+by their inodes, tables and topics by what their server says of them.
+"""
 
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -61,7 +66,18 @@ def check_inputs(outputs: Iterable[Sequence[Sink]], sources: Iterable[Source]) -
             within a sink's folder, whatever symbolic links are on the way.
     """
     sinks = [sink for output in outputs for sink in output]
-    check_places([_resolved(place, sink) for sink in sinks for place in sink.places()], sources)
+    written = [_resolved(place, sink) for sink in sinks for place in sink.places()]
+    reading = list(sources)
+    check_places(written, reading)
+    for read in (place for source in reading for place in places_of(source)):
+        for place in written:
+            _check_read(read, place)
+
+
+def places_of(source: Source) -> Iterable[Place]:
+    """Return the places that a source reads and that are no files it names as ``paths``."""
+    places = getattr(source, "places", None)
+    return [_real(place) for place in places()] if callable(places) else ()
 
 
 def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
@@ -80,7 +96,8 @@ def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
         for place in places:
             if isinstance(place.at, str):
                 continue
-            if callable(reads) and any(map(reads, _files_in(place.at, place.patterns))):
+            written = _as_spelled(place.at, paths)
+            if callable(reads) and any(map(reads, _files_in(written, place.patterns))):
                 raise InvalidArgument(
                     f"the output {place.name!r} lies where the run reads "
                     f"{', '.join(map(repr, paths))}: what it writes would be read",
@@ -91,7 +108,7 @@ def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
                 at, output = _read_at(path), place.at
                 if is_remote(path) and "endpoint_override=" not in path:
                     at, output = _of_any_server(at), _of_any_server(output)
-                if at == output or output in at.parents:
+                if _contains(output, at):
                     raise InvalidArgument(
                         f"the input {path!r} lies in the output folder {place.name!r}",
                         where="run",
@@ -111,11 +128,10 @@ def check_state(state: str, outputs: Iterable[Sequence[Sink]], sources: Iterable
         InvalidArgument: An output or an input is in the state directory, or that is in an output.
     """
     at = Path(state).resolve()
+    sources = list(sources)
     for sink in (sink for output in outputs for sink in output):
         for place in (_resolved(place, sink) for place in sink.places()):
-            if isinstance(place.at, Path) and (
-                place.at == at or place.at in at.parents or at in place.at.parents
-            ):
+            if isinstance(place.at, Path) and _lie_within(place.at, at):
                 raise InvalidArgument(
                     f"the state directory {state!r} and the output {place.name!r} lie within one "
                     "another",
@@ -124,13 +140,95 @@ def check_state(state: str, outputs: Iterable[Sequence[Sink]], sources: Iterable
                 )
     for source in sources:
         for path in getattr(source, "paths", ()):
-            found = fixed_part(path)
-            if found == at or at in found.parents:
+            if _contains(at, fixed_part(path)):
                 raise InvalidArgument(
                     f"the input {path!r} lies in the state directory {state!r}",
                     where="run(state=)",
                     hint='Give each its own place, such as "state/" and "in/"',
                 )
+        for place in places_of(source):
+            if isinstance(place.at, Path) and _lie_within(place.at, at):
+                raise InvalidArgument(
+                    f"the state directory {state!r} and the input {place.name!r} lie within one "
+                    "another",
+                    where="run(state=)",
+                    hint='Give each its own place, such as "state/" and "in/"',
+                )
+
+
+def _check_read(read: Place, written: Place) -> None:
+    """Raise if a sink writes what a source that is no file reads."""
+    if isinstance(read.at, Path) and isinstance(written.at, Path):
+        if _lie_within(read.at, written.at):
+            raise InvalidArgument(
+                f"the output {written.name!r} and the input {read.name!r} lie within one another",
+                where="run",
+                hint="Write to a folder beside the one that is read",
+            )
+        return
+    for part in _shared_parts(written, read):
+        raise InvalidArgument(
+            f"the run reads {part!r} of {read.name} and writes to it: it would read again what it "
+            "has written",
+            where="run",
+            hint="Give the output a place of its own",
+        )
+
+
+def _shared_parts(one: Place, other: Place) -> list[str]:
+    """Return which parts of one place are parts of another."""
+    names, others = (*one.parts, *one.also), (*other.parts, *other.also)
+    if one.at == other.at and (shared := [part for part in names if part in others]):
+        return shared
+    if one.identify is None or other.identify is None or _kind(one) != _kind(other):
+        return []
+    alike = {_last_name(part) for part in names} & {_last_name(part) for part in others}
+    if not alike:
+        return []
+    asked = one.identify([part for part in names if _last_name(part) in alike])
+    found = other.identify([part for part in others if _last_name(part) in alike]) if asked else {}
+    known = {each for identities in found.values() for each in identities}
+    return [part for part, identities in asked.items() if not known.isdisjoint(identities)]
+
+
+def _kind(place: Place) -> str:
+    return str(place.at).partition(" ")[0]
+
+
+def _last_name(part: str) -> str:
+    """Return the name of a table without its schema, which may be that of the search path."""
+    return part.rpartition(".")[2]
+
+
+def _contains(outer: PurePath, inner: PurePath) -> bool:
+    """Whether a path is another one or lies below it, under whichever name."""
+    if inner == outer or outer in inner.parents:
+        return True
+    if not (isinstance(outer, Path) and isinstance(inner, Path)):
+        return False
+    return any(_is_same(outer, one) for one in (inner, *inner.parents))
+
+
+def _lie_within(one: Path, other: Path) -> bool:
+    return _contains(one, other) or _contains(other, one)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths are one file or folder: a hard link, a mount, another case of letters."""
+    try:
+        return os.path.samestat(one.stat(), other.stat())
+    except OSError:
+        return False
+
+
+def _as_spelled(at: PurePath, paths: Iterable[str]) -> PurePath:
+    """Return a path as a source spells it that reads the place or something around it."""
+    if isinstance(at, Path):
+        for root in (fixed_part(path) for path in paths if not is_remote(path)):
+            for outer in (at, *at.parents):
+                if outer != root and outer.name and _is_same(outer, root):
+                    return root / at.relative_to(outer)
+    return at
 
 
 def _read_at(path: str) -> PurePath:
@@ -166,17 +264,22 @@ def _resolved(place: object, sink: Sink) -> Place:
             where="run",
             hint='Return places such as Place(Path("out"))',
         )
-    at = place.at
-    if isinstance(at, Path):
-        return replace(place, at=at.resolve(), name=place.name or str(at))
-    return replace(place, name=place.name or repr(sink))
+    real = _real(place)
+    return replace(real, name=real.name or repr(sink))
+
+
+def _real(place: Place) -> Place:
+    """Return a place without symbolic links on the way, and with the name of its path."""
+    if not isinstance(place.at, Path):
+        return place
+    return replace(place, at=place.at.resolve(), name=place.name or str(place.at))
 
 
 def _check_two(one: Place, other: Place) -> None:
-    if one.at == other.at:
-        if not one.parts or not other.parts:
-            raise InvalidArgument(f"two outputs write to {other.name!r}", where="run", hint=_HINT)
-        _check_parts(one.parts, other)
+    is_one = one.at == other.at or _are_same(one.at, other.at)
+    if is_one and (not one.parts or not other.parts):
+        raise InvalidArgument(f"two outputs write to {other.name!r}", where="run", hint=_HINT)
+    _check_parts(replace(one, at=other.at) if is_one else one, other)
     for outer, inner in ((one, other), (other, one)):
         name = _first_name_below(inner.at, outer.at)
         if name is not None and not _may_be_within(inner, outer, name):
@@ -201,13 +304,17 @@ def _may_be_within(inner: Place, outer: Place, name: str) -> bool:
     return not any(fnmatchcase(name, pattern) for pattern in outer.patterns)
 
 
-def _check_parts(taken: Sequence[str], place: Place) -> None:
+def _are_same(one: PurePath | str, other: PurePath | str) -> bool:
+    return isinstance(one, Path) and isinstance(other, Path) and _is_same(one, other)
+
+
+def _check_parts(one: Place, other: Place) -> None:
     """Raise if two sinks have a table in common: that of panes, or one of what goes beside it."""
-    for part in taken:
-        if part in place.parts:
-            raise InvalidArgument(
-                f"two outputs write to the table {part!r} in {place.name!r}",
-                where="run",
-                hint="Give each a table of its own, such as one that does not end in _late or "
-                "_errors",
-            )
+    noun = "topic" if _kind(other) == "kafka" else "table"
+    for part in _shared_parts(replace(one, also=()), replace(other, also=())):
+        raise InvalidArgument(
+            f"two outputs write to the {noun} {part!r} in {other.name!r}",
+            where="run",
+            hint=f"Give each a {noun} of its own, such as one that does not end in _late or "
+            "_errors",
+        )

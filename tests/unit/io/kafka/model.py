@@ -124,6 +124,7 @@ class ModelBroker:
         self.epochs: dict[str, int] = {}
         self.opened: dict[str, Transaction] = {}
         self.now = 1_000
+        self.cluster_id = uuid.uuid4().hex
         self.fuse = 0
         """After so many requests of producers the process dies; 0: never."""
 
@@ -309,7 +310,9 @@ class ModelConsumer:
         partitions = {} if found is None else dict.fromkeys(range(len(found[1])))
         error = None if found else kafka.KafkaError(_CODES.UNKNOWN_TOPIC_OR_PART)
         metadata = types.SimpleNamespace(partitions=partitions, error=error)
-        return types.SimpleNamespace(topics={topic: metadata})
+        return types.SimpleNamespace(
+            topics={topic: metadata}, brokers={}, cluster_id=self._broker.cluster_id
+        )
 
     def offsets_for_times(self, asked: Sequence[Any], timeout: float) -> list[Any]:
         found = []
