@@ -132,7 +132,8 @@ def _of_read(
         stages = [stage for stage, reads in upstream.items() if read in reads]
         yield _without_watermark(read, stages, where)
     meets = any(read in reads and len(reads) > 1 for reads in upstream.values())
-    if endless and read.idle_after_us is None and meets:
+    is_frame = hasattr(read.source, "refuse_embedded")  # from_spark has no idle_after=
+    if endless and read.idle_after_us is None and meets and not is_frame:
         yield Finding(
             "note",
             "other sources are merged or joined with it, and it holds their watermark while it is "

@@ -14,7 +14,7 @@ from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
 from lowwater.engine.graph.graph import Computed, Graph, Read, Stage
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.graph.sources import BUNDLE_SIZE
+from lowwater.engine.graph.sources import BUNDLE_SIZE, options_to_end
 from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
@@ -255,11 +255,12 @@ def refuse_endless(graph: Graph, step: str) -> None:
     _refuse_elsewhere(graph)
     for read in graph.reads:
         if is_endless(read):
+            options = options_to_end(read.source)
+            ending = f"let the source end, as with {options}" if options else "read one that ends"
             raise InvalidArgument(
                 f"{step} returns at the end of the input, and this source never ends",
                 where=graph.name_of(read),
-                hint="Iterate over run() or use write_to(...).start(); or let the source end, as "
-                'with follow=True, max_idle="10s" for files, or end="latest" for a topic',
+                hint=f"Iterate over run() or use write_to(...).start(); or {ending}",
             )
 
 

@@ -174,6 +174,26 @@ def hears_commits(source: Source) -> TypeGuard[CommitListener]:
     return is_replayable(source) and callable(getattr(source, "committed", None))
 
 
+def option_to_wait(source: Source) -> str | None:
+    """Return the option with which a source's reader waits for more, as users write it, if any."""
+    if hasattr(source, "follow"):
+        return "follow=True"
+    return 'end="never"' if hasattr(source, "end") else None
+
+
+def options_to_end(source: Source) -> str | None:
+    """Return the options with which an endless source's reader ends, as users write them, if any.
+
+    A reader of files takes the time to wait; that of a log only ever waits or does not.
+    """
+    if hasattr(source, "end"):
+        return 'end="latest"'
+    follow = getattr(source, "follow", None)
+    if follow is None:
+        return None
+    return "follow=False" if follow is True else 'follow=True, max_idle="10s"'
+
+
 def read_rows(size: int) -> int:
     """Return how many rows to read at a time: a multiple of ``size`` near ``READ_ROWS``."""
     return size * max(1, READ_ROWS // size)

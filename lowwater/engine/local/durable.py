@@ -18,7 +18,7 @@ from typing import Any, final
 
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.graph.sources import Position, is_replayable
+from lowwater.engine.graph.sources import Position, is_replayable, option_to_wait
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
 from lowwater.engine.local.compatibility import describe_graph, stored_stages
 from lowwater.engine.local.delivery import Delivery, Writer
@@ -285,12 +285,14 @@ class DurableRun:
         """Raise if a source that was read to its end has more to read by now."""
         for records, _ in self._beyond(reader):
             if records.length or records.unreadable:
+                waits = option_to_wait(reader.read.source)
+                later = f"; read what comes later with {waits}" if waits else ""
                 raise StateError(
                     "the run over this state is complete, but there is more to read now"
                     + ("" if records.origin is None else f": {records.origin!r}"),
                     where=self._path,
                     hint="Run over the new input with a state directory of its own, or reset this "
-                    "one and run over everything; read with follow= what is to come later",
+                    f"one and run over everything{later}",
                 )
 
     def _beyond(self, reader: SourceReader) -> Iterator[tuple[Records, Position]]:

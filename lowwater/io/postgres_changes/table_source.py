@@ -63,6 +63,11 @@ class PostgresChanges:
     _told: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
+    def endless(self) -> bool:
+        """Whether the input never ends."""
+        return self.end == "never"
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the records."""
         return self.table.arrow_schema
