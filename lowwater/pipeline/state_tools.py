@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,7 +173,8 @@ def state_info(path: PathLike) -> StateInfo:
         facts: Mapping[str, int] = {}
         open_windows = finished = 0
         for stage, of in _stages(record):
-            keys += (count_keys if of["kind"] == "process" else _keys)(store, stage)
+            if of["kind"] != "records":  # which have no keys
+                keys += (count_keys if of["kind"] == "process" else _keys)(store, stage)
             if of["kind"] != "windows" or not _has_rows(store, stage):
                 continue
             view, names = InspectedWindows(store, stage), of["keys"]
@@ -240,7 +241,8 @@ def export_state(path: PathLike) -> pa.Table:
     """Return the open windows of a state directory, a row each.
 
     Columns are the key, ``window_start``, ``window_end``, ``expires``, and the operator's own as
-    ``state.NAME``: they are what a version of lowwater keeps, and may change with it.
+    ``state.NAME``: they are what a version of lowwater keeps, and may change with it. Where stages
+    have columns of one name whose types do not fit one another, each is ``STAGE: NAME``.
 
     Raises:
         StateError: There is no state, it is damaged, or a live process has it open.
@@ -248,12 +250,35 @@ def export_state(path: PathLike) -> pa.Table:
     place = unowned(path)
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
-        parts = [
-            InspectedWindows(store, stage).windows(of["keys"])
+        parts = {
+            stage.stage: InspectedWindows(store, stage).windows(of["keys"])
             for stage, of in _stages(record)
             if of["kind"] == "windows" and _has_rows(store, stage)
-        ]
-    return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+        }
+    return _together(parts) if parts else pa.table({})
+
+
+def _together(parts: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the tables of stages as one; columns that do not fit get the names of their stages."""
+    columns: dict[str, list[pa.Field]] = {}
+    for part in parts.values():
+        for column in part.schema:
+            columns.setdefault(column.name, []).append(column)
+    unfit = {name for name, fields in columns.items() if not _fit(fields)}
+    named = [
+        part.rename_columns([f"{stage}: {n}" if n in unfit else n for n in part.column_names])
+        for stage, part in parts.items()
+    ]
+    return pa.concat_tables(named, promote_options="permissive")
+
+
+def _fit(fields: Sequence[pa.Field]) -> bool:
+    """Return whether columns of these types can be one column."""
+    try:
+        pa.unify_schemas([pa.schema([one]) for one in fields], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return False
+    return True
 
 
 @final

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +21,16 @@ from lowwater.state.formats import FORMATS
 from lowwater.state.key_layout import END, prefix_range, split_key
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
-from tests.unit.engine.local.durable_runs import KEYS, output, pipeline, run, stopped, write_files
+from tests.unit.engine.local.durable_runs import (
+    KEYS,
+    Stopped,
+    output,
+    pipeline,
+    run,
+    stopped,
+    stopping,
+    write_files,
+)
 
 
 @pytest.fixture
@@ -326,3 +336,80 @@ def test_a_graph_of_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     run(windows, tmp_path)
     run(windows, tmp_path / "whole")
     assert output(tmp_path) == output(tmp_path / "whole")
+
+
+def test_streams_by_themselves_have_no_keys(tmp_path: Path) -> None:
+    """Nor have the duplicates of a side of a join, which are dropped in a stage of its own."""
+    stream = lw.read_parquet(
+        write_files(tmp_path / "in"), time="at", watermark=lw.BoundedDisorder("5s"),
+        clock=lw.ManualClock(0),
+    ).named("events")  # fmt: skip
+    once = stream.deduplicate(id="value", within="10s")
+    ends: dict[str, Any] = {
+        "alone": stream,
+        "changed": stream.filter(lw.col("value") > 3).with_columns(twice=lw.col("value") * 2),
+        "united": stream | stream.filter(lw.col("value") > 3),
+        "joined": once.join(stream.select("at", "key"), on="key", within="2s"),
+    }
+    for name, end in ends.items():
+        (tmp_path / name).mkdir()
+        stopped(end, tmp_path / name, commits=2)
+        info = state_info(tmp_path / name / "state")
+        assert info.keys == (KEYS if name == "joined" else 0), name
+        assert verify_state(tmp_path / name / "state")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"most": lw.max("value")}, {"most": lw.max("key")}),
+        ({"last": lw.last("key")}, {"last": lw.last("value")}),
+        ({"first": lw.first("value", by="key")}, {"first": lw.first("key", by="value")}),
+    ],
+)
+def test_stages_with_other_columns_of_one_name_are_exported(
+    first: dict[str, Any], second: dict[str, Any], tmp_path: Path
+) -> None:
+    stream = lw.read_parquet(
+        write_files(tmp_path / "in"), time="at", watermark=lw.BoundedDisorder("5s"),
+        clock=lw.ManualClock(0),
+    ).named("events")  # fmt: skip
+    windows = stream.key_by("key").window(lw.FixedWindows("20s"))
+    ends = [
+        windows.aggregate(**each).named(name).write_jsonl(tmp_path / name)
+        for name, each in (("one", first), ("two", second))
+    ]
+    with stopping("before forgetting", 5), pytest.raises(Stopped):
+        lw.run(
+            *ends, state=tmp_path / "state", bundle_size=10, commit_every="bundle", progress=False
+        )
+    exported = export_state(tmp_path / "state")
+    assert {"key", "window_start", "window_end"} <= {*exported.column_names}
+    assert any(name.startswith("one: state.") for name in exported.column_names)
+    assert any(name.startswith("two: state.") for name in exported.column_names)
+    assert exported.num_rows == state_info(tmp_path / "state").open_windows
+
+
+def test_keys_of_other_types_are_exported(tmp_path: Path) -> None:
+    stream = lw.read_parquet(
+        write_files(tmp_path / "in"), time="at", watermark=lw.BoundedDisorder("5s"),
+        clock=lw.ManualClock(0),
+    ).named("events")  # fmt: skip
+    ends = [
+        keyed.window(lw.FixedWindows("20s"))
+        .aggregate(n=lw.count())
+        .named(name)
+        .write_jsonl(tmp_path / name)
+        for name, keyed in (
+            ("text", stream.key_by("key")),
+            ("number", stream.key_by(key=lw.col("value") % 3)),
+        )
+    ]
+    with stopping("before forgetting", 5), pytest.raises(Stopped):
+        lw.run(
+            *ends, state=tmp_path / "state", bundle_size=10, commit_every="bundle", progress=False
+        )
+    exported = export_state(tmp_path / "state")
+    assert exported.column("text: key").null_count + exported.column("number: key").null_count == (
+        exported.num_rows
+    )

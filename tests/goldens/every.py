@@ -1,0 +1,14 @@
+"""All goldens, in one list: the program that writes them and the test that reads them import it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.goldens import edges, joins, processes, windows
+from tests.goldens.golden import Golden
+
+GOLDENS: Mapping[str, Golden] = {
+    golden.name: golden
+    for module in (windows, joins, processes, edges)
+    for golden in module.GOLDENS
+}

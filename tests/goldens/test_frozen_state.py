@@ -1,0 +1,70 @@
+"""State directories that commit 07f6227b has written are read as it would have read them.
+
+See the README beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from lowwater.engine.graph.graph import Work
+from lowwater.errors import StateError
+from lowwater.state.codec import decode
+from tests.goldens.every import GOLDENS
+from tests.goldens.golden import STATES, contents, facts, unpack
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::lowwater.errors.DataWarning"),
+    pytest.mark.filterwarnings("ignore::lowwater.errors.PipelineWarning"),
+]
+
+REFUSED: Mapping[str, str] = {}
+"""The one place for goldens that are refused on purpose: by name, the words of the refusal.
+
+An entry needs a line in the CHANGELOG that says who must do what with such a state.
+"""
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_a_golden_is_resumed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden = GOLDENS[name]
+    monkeypatch.chdir(tmp_path)
+    expected = unpack(golden, tmp_path)
+    for what, now in golden.described().items():
+        then = (tmp_path / what).read_bytes()
+        assert decode(now) == decode(then), f"the {what} of {name}"
+        assert now == then, f"the {what} of {name}: equal values, as other bytes"
+    if name in REFUSED:
+        with pytest.raises(StateError, match=REFUSED[name]):
+            golden.resume()
+        return
+    told = facts()
+    for tool, then in expected["facts"].items():
+        assert then is None or told[tool] == then, f"state {tool} of {name}"
+    golden.resume()
+    output = contents()
+    assert output.keys() == expected["output"].keys()
+    for place, lines in expected["output"].items():
+        assert output[place] == lines, f"{place} of {name}"
+
+
+def test_every_archive_has_its_golden() -> None:
+    assert {path.name.partition(".")[0] for path in STATES.iterdir()} == {*GOLDENS}
+    assert {*REFUSED} <= {*GOLDENS}
+
+
+def test_every_kind_of_work_is_in_a_golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new kind of stage needs a golden."""
+    frozen: set[type] = set()
+    for name in ("window-joins", "tables", "processes", "as-of-joins", "passed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        GOLDENS[name].feed(False)
+        frozen |= {type(stage.work) for stage in GOLDENS[name].graph().stages}
+    assert frozen == {*get_args(Work)}
