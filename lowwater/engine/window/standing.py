@@ -187,18 +187,21 @@ def _combined(
     }
     held = table.allocate(count)
     rows = held[rows]
-    begin = 0
+    begin = arrived = 0
     for batch in batches:
-        own = rows[begin : begin + len(batch)]
+        own, most = rows[begin : begin + len(batch)], 0
         for name, part in parts.items():
             column, at = batch.values[name], own
             if aggregates[name].lists:  # type: ignore[attr-defined]  # checked
                 column, lengths = _unnested(column)
                 at = np.repeat(own, lengths)
             times = np.zeros(len(at), dtype=np.int64)
-            arrival = np.arange(len(at), dtype=np.int64)
+            # Of a batch after those before it: what is in lists is in order of arrival (S-W7).
+            arrival = arrived + np.arange(len(at), dtype=np.int64)
             part.add(Bundle(times, (), {name: column}), None, at, arrival)
+            most = max(most, len(at))
         begin += len(batch)
+        arrived += most
     return {name: column for part in parts.values() for name, column in part.results(held).items()}
 
 

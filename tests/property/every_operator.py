@@ -1,0 +1,647 @@
+"""A pipeline for every operator and step of the package, by name: laws hold for each of them.
+
+A case builds its pipeline on a stream for each of its inputs, whose records are those of
+``tests.property.bundled.arrivals``. ``tests/property/test_every_operator.py`` fails if the package
+has a stage, a step, a window, a trigger, an aggregate or a cell that no case uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, final
+
+import pyarrow as pa
+
+import lowwater as lw
+from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED
+from lowwater.windows import Window
+from tests.property import custom_windows, every_process
+from tests.property.bundled import SECOND, Build, Content, Written
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """A pipeline to hold laws against.
+
+    Args:
+        name: What it is about.
+        build: Builds it on a stream for each input.
+        inputs: How many inputs it reads.
+        content: What of its output does not depend on bundles.
+        written: How its records come.
+        is_short: Whether ``make test`` tries it; others repeat its proof with other options.
+        has_workers: Whether it calls Python that workers can call.
+    """
+
+    name: str
+    build: Build
+    inputs: int = 1
+    content: Content = "all"
+    written: Written = "arrow"
+    is_short: bool = True
+    has_workers: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(name: str, build: Build, **options: Any) -> None:
+    """Add a case."""
+    assert name not in CASES, name
+    CASES[name] = Case(name, build, **options)
+
+
+# -- windows -------------------------------------------------------------------------------------
+
+
+def merge_overlapping(active: Sequence[Window]) -> custom_windows.MergeSets:
+    """Sessions, by hand."""
+    for members in custom_windows._runs(active):
+        if len(members) > 1:
+            yield members, (members[0].start, max(window.end for window in members))
+
+
+WINDOWS: dict[str, Any] = {
+    "fixed": lw.FixedWindows("40s"),
+    "sliding": lw.SlidingWindows("60s", "20s"),
+    "gaps between": lw.SlidingWindows("20s", "30s"),
+    "sessions": lw.Sessions("7s"),
+    "touching sessions": lw.Sessions("4s", merge_touching=True),
+    "own gaps": lw.Sessions(gap_column="gap"),
+    "calendar": lw.CalendarWindows(days=1, timezone="Europe/Berlin"),
+    "global": lw.GlobalWindow(),
+    "custom": lw.CustomWindows(custom_windows.assign_many),
+    "custom columns": lw.CustomWindows(assign_column=custom_windows.assign_column),
+    "custom merging": lw.CustomWindows(
+        custom_windows.assign_growing, merge_active=merge_overlapping
+    ),
+}
+NUMBERS: dict[str, Any] = {
+    "rows": lw.count(),
+    "values": lw.count("v"),
+    "total": lw.sum("v"),
+    "large": lw.sum("big"),
+    "least": lw.min("v"),
+    "most": lw.max("x"),
+    "longest": lw.max("s"),
+    "mean": lw.mean("v"),
+    "var": lw.var("v"),
+    "std": lw.std("v", ddof=0),
+}
+PICKS: dict[str, Any] = {
+    "first": lw.first("v"),
+    "last": lw.last("s"),
+    "newest": lw.last("v", by="version"),
+    "oldest": lw.first("n", by="version"),
+    "at most": lw.max_by("s", "v"),
+    "at least": lw.min_by("n", "x"),
+    "any": lw.any("b"),
+    "all": lw.all("b"),
+}
+LISTS: dict[str, Any] = {
+    "numbers": lw.collect("n"),
+    "texts": lw.collect_set("s"),
+    "kinds": lw.count_distinct("s"),
+    "larges": lw.collect_set("big"),
+}
+ADDING: dict[str, Any] = {"rows": lw.count(), "total": lw.sum("v"), "numbers": lw.collect("n")}
+
+
+class Longest:
+    """A combiner of a user: the largest value and how many there were."""
+
+    def create_accumulator(self) -> Any:
+        return (0, None)
+
+    def add_input(self, accumulator: Any, value: Any) -> Any:
+        count, most = accumulator
+        return (count + 1, value if most is None else max(most, value))
+
+    def merge_accumulators(self, accumulators: Any) -> Any:
+        every = list(accumulators)
+        most = [most for _, most in every if most is not None]
+        return (sum(count for count, _ in every), max(most, default=None))
+
+    def extract_output(self, accumulator: Any) -> Any:
+        return accumulator[1]
+
+
+class Subtracting(Longest):
+    """A combiner that can take a value back."""
+
+    def create_accumulator(self) -> Any:
+        return (0, 0)
+
+    def add_input(self, accumulator: Any, value: Any) -> Any:
+        return (accumulator[0] + 1, accumulator[1] + value)
+
+    def remove_input(self, accumulator: Any, value: Any) -> Any:
+        return (accumulator[0] - 1, accumulator[1] - value)
+
+    def merge_accumulators(self, accumulators: Any) -> Any:
+        every = list(accumulators)
+        return (sum(count for count, _ in every), sum(total for _, total in every))
+
+
+COMBINED: dict[str, Any] = {
+    "longest": lw.combine(Longest(), "v"),
+    "subtracted": lw.combine(Subtracting(), "n"),
+}
+FAMILIES = {"numbers": NUMBERS, "picks": PICKS, "lists": LISTS, "combined": COMBINED}
+PATIENT: dict[str, Any] = {"allowed_lateness": "90s"}
+EARLY = lw.AfterWatermark(early=lw.AfterCount(3), late=lw.AfterCount(1))
+ALONE = lw.AfterWatermark()
+TRIGGERS: dict[str, Any] = {
+    "early and late": EARLY,
+    "by the clock": lw.AfterWatermark(
+        early=lw.AfterProcessingTime("20s", align="30s"), late=lw.AfterProcessingTime("10s")
+    ),
+    "count": lw.Repeatedly(lw.AfterCount(5)),
+    "always": lw.Always(),
+    "never": lw.Never(),
+    "either": lw.Repeatedly(lw.AfterAny(lw.AfterCount(7), lw.AfterProcessingTime("40s"))),
+    "both": lw.Repeatedly(lw.AfterAll(lw.AfterCount(2), lw.AfterProcessingTime("40s"))),
+    "in turn": lw.Repeatedly(lw.AfterEach(lw.AfterCount(1), lw.AfterProcessingTime("30s"))),
+    "or finally": lw.OrFinally(lw.Repeatedly(lw.AfterCount(4)), lw.Never()),
+    "custom": lw.CustomTrigger(custom_windows.ParitySum(3, finishes=False)),
+    "custom alarm": lw.CustomTrigger(custom_windows.WatermarkAlarm(20 * SECOND)),
+}
+MODES: tuple[Any, ...] = ("discarding", "accumulating", "retracting")
+
+
+def windowed(windows: Any, aggregates: Any, *keys: Any, **options: Any) -> Build:
+    """Return what builds a stage of windows."""
+
+    def build(stream: Any) -> Any:
+        if getattr(windows, "gap_column", None):
+            stream = stream.with_columns(gap=(lw.col("i") + 1) * SECOND)
+        keyed = stream.key_by(*(keys or ("k",)))
+        return keyed.window(windows, **options).aggregate(**aggregates)
+
+    return build
+
+
+for name, windows in WINDOWS.items():
+    case(f"{name} windows", windowed(windows, ADDING, "i"))
+    for mode in MODES:
+        case(
+            f"{name} windows, {mode}, early and late",
+            windowed(windows, ADDING, "i", trigger=EARLY, accumulation=mode, **PATIENT),
+            content="final",
+            is_short=name in ("fixed", "sessions") or (name, mode) == ("sliding", "retracting"),
+        )
+for name, trigger in TRIGGERS.items():
+    for at, mode in enumerate(MODES):
+        windows = WINDOWS["sessions" if at == 2 else "fixed"]
+        case(
+            f"{name} trigger, {mode}",
+            windowed(windows, ADDING, "i", trigger=trigger, accumulation=mode, **PATIENT),
+            content="final",
+            is_short=mode == "retracting",
+        )
+for name, aggregates in FAMILIES.items():
+    for windows in ("fixed", "sliding", "sessions"):
+        case(
+            f"{name} in {windows} windows",
+            windowed(WINDOWS[windows], aggregates),
+            is_short=windows != "fixed",
+            has_workers=name == "combined",
+        )
+    case(
+        f"{name}, retracted",
+        windowed(
+            WINDOWS["sessions"], aggregates, trigger=EARLY, accumulation="retracting", **PATIENT
+        ),
+        content="final",
+    )
+for name, keys in {
+    "several keys": ("k", "i"),
+    "float keys": ("f",),
+    "date keys": ("day",),
+    "bool and large keys": ("b", "big"),
+}.items():
+    case(name, windowed(WINDOWS["fixed"], ADDING, *keys), is_short=name == "several keys")
+case(
+    "late records after the only pane",
+    windowed(
+        WINDOWS["fixed"], ADDING, trigger=ALONE, accumulation="discarding",
+        allow_data_loss="a test", **PATIENT,
+    ),
+)  # fmt: skip
+case(
+    "sessions that are over",
+    windowed(
+        WINDOWS["sessions"], ADDING, trigger=ALONE, accumulation="discarding",
+        allow_data_loss="a test", **PATIENT,
+    ),
+)  # fmt: skip
+case("always closing", windowed(WINDOWS["fixed"], ADDING, closing="always", on_time="if_new"))
+case("the earliest time", windowed(WINDOWS["fixed"], ADDING, timestamps="earliest"))
+case("the latest time", windowed(WINDOWS["sessions"], ADDING, timestamps="latest"))
+case("unusable values in windows", windowed(WINDOWS["fixed"], NUMBERS), written="python")
+case("unusable values in sessions", windowed(WINDOWS["sessions"], LISTS), written="python")
+case(
+    "a group of records",
+    lambda stream: stream.key_by("i").window(WINDOWS["fixed"]).group(),
+)
+
+
+# -- chains --------------------------------------------------------------------------------------
+
+
+def chain(first: Any, second: Any, **options: Any) -> Build:
+    """Return what builds windows over the panes of others."""
+
+    def build(stream: Any) -> Any:
+        panes = stream.key_by("k", "i").window(first, **options).aggregate(**ADDING)
+        return (
+            panes.key_by("i")
+            .window(second, accumulation=options.get("accumulation", "discarding"))
+            .aggregate(rows=lw.sum("rows"), most=lw.max("total"), totals=lw.count_distinct("total"))
+        )
+
+    return build
+
+
+for first, second in product(("fixed", "sessions"), ("fixed", "sliding", "sessions")):
+    case(
+        f"chain of {first} and {second}",
+        chain(WINDOWS[first], WINDOWS[second]),
+        is_short=first == "fixed",
+    )
+    case(
+        f"retracting chain of {first} and {second}",
+        chain(WINDOWS[first], WINDOWS[second], trigger=EARLY, accumulation="retracting", **PATIENT),
+        content="final",
+        is_short=first == "sessions",
+    )
+
+
+# -- joins ---------------------------------------------------------------------------------------
+
+
+def joined(on: Any = "k", *, whole: bool = False, **options: Any) -> Build:
+    """Return what builds a join of two streams."""
+
+    def build(left: Any, right: Any) -> Any:
+        if not whole:
+            left, right = left.select("k", "i", "n", "v"), right.select("k", "i", "n", "s")
+        return left.join(right, on=on, **options)
+
+    return build
+
+
+for how, unmatched in product(HOWS, UNMATCHED):
+    if how in ("inner", "semi") and unmatched != "final":
+        continue  # it does not apply (J-4)
+    case(
+        f"{how} join, {unmatched}",
+        joined(
+            within=lw.between("-2s", "3s"), how=how, unmatched=unmatched, allowed_lateness="40s"
+        ),
+        inputs=2,
+        is_short=how != "right",
+    )
+for how in HOWS:
+    for name in ("fixed", "sliding", "sessions"):
+        case(
+            f"{how} join in {name} windows",
+            joined(("k", "i"), within=WINDOWS[name], how=how),
+            inputs=2,
+            is_short=(how, name) in (("outer", "fixed"), ("left", "sessions"), ("anti", "sliding")),
+        )
+    case(
+        f"{how} join in windows, retracting",
+        joined(
+            ("k", "i"), within=WINDOWS["sessions"], how=how, trigger=EARLY,
+            accumulation="retracting", **PATIENT,
+        ),
+        inputs=2,
+        content="untimed",
+        is_short=how in ("inner", "outer"),
+    )  # fmt: skip
+for how, late in product(AS_OF_HOWS, ("ignore", "correct")):
+    every: dict[str, dict[str, Any]] = {
+        "": {},
+        ", by order": {"order": "version"},
+        ", tolerance": {"tolerance": "20s", "keep": "40s"},
+    }
+    for name, options in every.items():
+        case(
+            f"{how} join as of{name}, {late}",
+            lambda facts, versions, how=how, late=late, options=options: facts.select(
+                "k", "n", "v"
+            ).join_as_of(
+                versions.select("k", "s", "version"),
+                on="k", how=how, late_versions=late, **options,
+            ),
+            inputs=2,
+            is_short=how == "left",
+        )  # fmt: skip
+
+
+def joined_panes(left: Any, right: Any) -> Any:
+    """A join of panes that are retracted."""
+    panes = left.key_by("k").window(
+        WINDOWS["fixed"], trigger=EARLY, accumulation="retracting", allowed_lateness="60s"
+    )
+    counts = panes.aggregate(rows=lw.count()).to_stream().select("k", "rows")
+    return counts.join(right.select("k", "n"), on="k", within=lw.between("-5s", "5s"), how="left")
+
+
+case("join of retracted panes", joined_panes, inputs=2)
+case(
+    "unusable values in a join",
+    joined(whole=True, within="3s", how="outer"),
+    inputs=2,
+    written="python",
+)
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+ROW = lw.col("n") % 397
+
+
+def upserts(stream: Any, **options: Any) -> Any:
+    """The table of which the records are upserts."""
+    return stream.with_columns(row=ROW).select(
+        "row", "k", "i", "n", "v", "s", "gone", "version"
+    ).table(key="row", **options)  # fmt: skip
+
+
+def table(**options: Any) -> Build:
+    return lambda stream: upserts(stream, **options)
+
+
+GONE = lw.col("gone")
+case("table", table())
+case("table by order", table(order="version"))
+case("table with deletes", table(deleted=GONE, keep_deleted="30s"))
+case("table with deletes by order", table(order="version", deleted=GONE))
+case("table with ttl", table(ttl="60s", deleted=GONE))
+case("table with ttl by order", table(ttl="30s", order="version", keep_deleted="20s", deleted=GONE))
+case(
+    "unusable values in a table",
+    lambda stream: stream.table(key=("k", "i"), deleted=lw.col("gone")),
+    written="python",
+)
+case("filtered table", lambda stream: upserts(stream).filter(lw.col("v") > 300))
+case(
+    "computed table",
+    lambda stream: (
+        upserts(stream, deleted=GONE)
+        .with_columns(twice=lw.col("n") * 2)
+        .select("row", "twice", "k", half=lw.col("v") / 2)
+    ),
+)
+for form in ("upsert", "debezium"):
+    case(
+        f"changes as {form}",
+        lambda stream, form=form: upserts(stream, deleted=GONE).changes(form=form),
+        content="last",
+    )
+
+
+def both_tables(left: Any, right: Any) -> tuple[Any, Any]:
+    other = right.select("k", "i", "n", "gone").table(key=("k", "i"), deleted=GONE)
+    return upserts(left, order="version", deleted=GONE), other
+
+
+for how in HOWS:
+    case(
+        f"{how} join of tables",
+        lambda left, right, how=how: both_tables(left, right)[0].join(
+            both_tables(left, right)[1], on=("k", "i"), how=how
+        ),
+        inputs=2,
+        is_short=how in ("outer", "left", "anti"),
+    )
+case(
+    "outer join of tables on other columns",
+    lambda left, right: upserts(left).join(
+        right.select("i", "n", "k").table(key="n"), left_on="v", right_on="n", how="outer"
+    ),
+    inputs=2,
+)
+for name, aggregates in {**FAMILIES, "adding": ADDING}.items():
+    case(
+        f"groups of a table, {name}",
+        lambda stream, aggregates=aggregates: (
+            upserts(stream, order="version", deleted=GONE)
+            .with_columns(b=lw.col("v") % 2 == 0, x=lw.col("v") / 8, big=lw.col("n"))
+            .group_by("k")
+            .aggregate(**aggregates)
+        ),
+        content="untimed",
+    )
+case(
+    "groups of joined tables",
+    lambda left, right: (
+        both_tables(left, right)[0]
+        .join(both_tables(left, right)[1], on=("k", "i"), how="left")
+        .group_by("i")
+        .aggregate(rows=lw.count(), values=lw.sum("v"))
+    ),
+    inputs=2,
+    content="untimed",
+)
+case(
+    "table of panes",
+    lambda stream: (
+        stream.key_by("k")
+        .window(WINDOWS["fixed"], trigger=EARLY, accumulation="retracting", **PATIENT)
+        .aggregate(**ADDING)
+        .table()
+    ),
+)
+
+
+def change(record: Any) -> Any:
+    """Return what a database says of a change; some of it is nonsense."""
+    n = record["n"]
+    row = {"row": n % 397, "k": record["k"], "n": n}
+    before = {"row": n * 3 % 397, "k": None, "n": n - 1}
+    op = "crudx"[n % 97 % 5]
+    return {
+        "time": record["time"],
+        "op": op,
+        "before": None if op == "c" or n % 41 == 0 else before,
+        "after": None if op == "d" or n % 43 == 0 else row,
+    }
+
+
+case("changelog", lambda stream: lw.changelog(stream.map(change), key="row"), has_workers=True)
+case(
+    "debezium",
+    lambda stream: lw.debezium(stream.map(change), key="row", ttl="200s"),
+    has_workers=True,
+    is_short=False,
+)
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+for order in ("arrival", "event_time"):
+    for name, process in every_process.PROCESSES.items():
+        if order in process.orders:
+            case(
+                f"{name} process, {order}",
+                lambda stream, process=process, order=order: process.build(stream, order),
+                has_workers=process.has_workers,
+            )
+    case(
+        f"unusable values in a process, {order}",
+        lambda stream, order=order: stream.key_by("k").process(every_process.Echo(), order=order),
+        written="python",
+        has_workers=True,
+    )
+case(
+    "process of a union, event_time",
+    lambda left, right: (left | right).key_by("k").process(
+        every_process.Answers(), order="event_time"
+    ),
+    inputs=2,
+    has_workers=True,
+)  # fmt: skip
+case(
+    "process of a union, arrival",
+    lambda left, right: (left | right).key_by("i").process(every_process.Answers()),
+    inputs=2,
+    has_workers=True,
+)
+
+
+def behind_a_process(stream: Any) -> Any:
+    """Windows and a second process over what a process emits."""
+    answers = stream.key_by("k").process(every_process.Answers(), order="event_time")
+    odd = answers.output("odd").to_stream()
+    counts = odd.key_by("k").window(WINDOWS["fixed"]).aggregate(rows=lw.count())
+    return counts, answers.to_stream().key_by("k").process(every_process.Numbers())
+
+
+case("stages over a process", behind_a_process, has_workers=True)
+
+
+# -- duplicates and unions -----------------------------------------------------------------------
+
+case(
+    "no duplicates",
+    lambda stream: (
+        stream.deduplicate(id="id", within="60s").key_by("i").process(every_process.Echo())
+    ),
+)
+case(
+    "no duplicates in windows",
+    lambda stream: (
+        stream.deduplicate(id=("k", "s"), within="20s")
+        .key_by("i")
+        .window(WINDOWS["fixed"])
+        .aggregate(**ADDING)
+    ),
+)
+case(
+    "no duplicates of a join",
+    lambda left, right: left.select("k", "n", "id").deduplicate(id="id", within="60s").join(
+        right.select("k", "n"), on="k", within="3s"
+    ),
+    inputs=2,
+)  # fmt: skip
+case(
+    "unusable values, no duplicates",
+    lambda stream: (
+        stream.deduplicate(id="k", within="9s").key_by("i").process(every_process.Echo())
+    ),
+    written="python",
+)
+case(
+    "union of three",
+    lambda first, second, third: (
+        first.filter(lw.col("i") < 9)
+        .union(second, third)
+        .key_by("k")
+        .window(WINDOWS["fixed"])
+        .aggregate(**NUMBERS)
+    ),
+    inputs=3,
+)
+
+
+# -- steps on records ----------------------------------------------------------------------------
+
+
+def more(record: Any) -> Any:
+    return None if record["n"] % 31 == 0 else {**record, "more": record["n"] * 2}
+
+
+def none_or_two(record: Any) -> Iterable[Any]:
+    return [{**record, "copy": copy} for copy in range(record["n"] % 3)]
+
+
+def is_small(record: Any) -> bool:
+    return bool(record["n"] % 10 < 7)
+
+
+def key_of(record: Any) -> Any:
+    return (str(record["k"]), record["i"] % 3)
+
+
+def shortened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    names = ["time", "k", "i", "n"]
+    return batch.select(names).filter(pa.compute.less(batch["i"], 6))
+
+
+STEPS: dict[str, Build] = {
+    "as they come": lambda stream: stream,
+    "filter": lambda stream: stream.filter((lw.col("v") > 100) | lw.col("b")),
+    "with_columns": lambda stream: stream.with_columns(
+        lw.col("s").str.to_uppercase().alias("upper"), twice=lw.col("v") * 2, half=lw.col("x") / 2
+    ),
+    "select": lambda stream: stream.select("k", "n", twice=lw.col("n") * 2),
+    "map_batches": lambda stream: stream.map_batches(shortened),
+}
+CALLING: dict[str, Build] = {
+    "map": lambda stream: stream.map(more),
+    "flat_map": lambda stream: stream.flat_map(none_or_two),
+    "filter by function": lambda stream: stream.filter(is_small),
+    "key by function": lambda stream: (
+        stream.key_by(key_of).window(WINDOWS["fixed"]).aggregate(**ADDING)
+    ),
+}
+for name, build in {**STEPS, **CALLING}.items():
+    case(name, build, has_workers=name in CALLING)
+for name in ("as they come", *CALLING):
+    case(
+        f"unusable values, {name}",
+        {**STEPS, **CALLING}[name],
+        written="python",
+        has_workers=name in CALLING,
+    )
+
+
+def steps_after_steps(stream: Any) -> Any:
+    return (
+        stream.filter(lw.col("n") % 5 != 0)
+        .map(more)
+        .with_columns(even=lw.col("more") % 4 == 0)
+        .flat_map(none_or_two)
+        .filter(is_small)
+        .select("k", "n", "copy", "even")
+    )
+
+
+case("steps after steps", steps_after_steps, has_workers=True)
+case(
+    "branches of one stream",
+    lambda stream: (
+        stream.filter(lw.col("i") < 4).key_by("k").window(WINDOWS["fixed"]).aggregate(**ADDING),
+        stream.map(more).key_by("i").process(every_process.Echo(), order="event_time"),
+    ),
+    has_workers=True,
+)
