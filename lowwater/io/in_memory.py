@@ -121,9 +121,14 @@ class IterableSource:
 
 @final
 class SparseColumns(Mapping[str, Column]):
-    """Columns that may be missing from a batch because none of its elements has them."""
+    """Columns that may be missing from a batch because none of its elements has them.
+
+    ``knows_names`` says that a column that is not here was in none of the elements so far.
+    """
 
     __slots__ = ("_columns", "_known", "_length", "_patient")
+
+    knows_names = True
 
     def __init__(
         self, columns: dict[str, Column], known: Iterable[str], length: int, patient: bool

@@ -10,6 +10,7 @@ from lowwater.engine.graph.graph import Flow, Stage, is_signed
 from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.elementwise import check_within_row
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.stateless import (
@@ -104,7 +105,10 @@ def checked_expressions(
 ) -> Expressions:
     """Return the expressions that a user has given to a step, or raise."""
     for name, value in (*(("expression", each) for each in unnamed), *named.items()):
-        if isinstance(value, str) or _is_expression(value):
+        if isinstance(value, str):
+            continue
+        if _is_expression(value):
+            check_within_row(value, step)
             continue
         given = describe(name, value)
         if callable(value):

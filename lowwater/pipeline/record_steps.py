@@ -88,22 +88,31 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
 
         Args:
             condition: A column expression such as ``lw.col("delay") > 5``, which is fast, or a
-                Python function of a record.
+                Python function of a record. An expression may read only the record itself. A
+                record for which it fails is a dead letter (``bad_expression``); for functions, see
+                :meth:`map`.
         """
+        if not callable(condition):
+            checked_expressions("filter", (condition,), {})
         return self.to_stream()._with(Filter(condition))
 
     def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Stream:
         """Add columns computed by expressions, or replace columns of the same name.
 
-        Use expressions that depend on one record only. The result of one that aggregates, such as
-        ``lw.col("v").sum()``, would depend on how the records are batched.
+        An expression may read only the record itself. One that looks at others is refused, such
+        as ``lw.col("v").sum()`` or ``lw.col("v").shift(1)``: its value would depend on how the
+        stream is cut into bundles. A record for which one fails is a dead letter
+        (``bad_expression``).
         """
         return self.to_stream()._with(
             WithColumns(checked_expressions("with_columns", expressions, named))
         )
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
-        """Keep only these columns; the columns of event time and arrival are always kept."""
+        """Keep only these columns; the columns of event time and arrival are always kept.
+
+        Expressions are as in :meth:`with_columns`.
+        """
         stream = self.to_stream()
         chosen = checked_expressions("select", expressions, named)
         return stream._with(Select(chosen, stream._always_selected()))
@@ -113,11 +122,18 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
 
         A record is a mapping of its columns, or a plain value if the source yields plain values. If
         the function returns ``None`` for a mapping, the record is a dead letter (``null_record``).
+
+        A function that raises stops the run. With ``on_error="dead_letter"`` the record is a dead
+        letter instead (``function_failed``), as it was before this step.
         """
         return self.to_stream()._with(Map(checked_function("map", function)))
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
-        """Replace each record by the records that a Python function returns, if any."""
+        """Replace each record by the records that a Python function returns, if any.
+
+        If it raises, :meth:`map` says what happens; nothing of that record passes, whatever a
+        generator has yielded before.
+        """
         return self.to_stream()._with(FlatMap(checked_function("flat_map", function)))
 
     def map_batches(self, function: BatchFunction) -> Stream:
@@ -125,7 +141,8 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
 
         The batches are cut anywhere in the stream, so rows must not depend on each other. If
         ``time`` or a key is a function, or the records are panes of a retracting stage, the
-        function must return one row per record, in the same order.
+        function must return one row per record, in the same order. A function that raises stops
+        the run: which record is at fault cannot be told.
         """
         return self.to_stream()._with(MapBatches(checked_function("map_batches", function)))
 
@@ -426,7 +443,8 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         """Group by columns, or by the results of Python functions of a record.
 
         Args:
-            *keys: Names of columns, or functions of a record.
+            *keys: Names of columns, or functions of a record. If a function raises, :meth:`map`
+                says what happens.
             **named: Expressions, which become further key columns:
                 ``key_by(day=lw.col("at").dt.date())``. ``key_by(all=lw.lit("all"))`` makes one
                 group.

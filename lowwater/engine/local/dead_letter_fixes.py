@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lowwater.engine.records.calls import NULL_RECORD
+from lowwater.engine.records.calls import FUNCTION_FAILED, NULL_RECORD
+from lowwater.engine.records.evaluation import BAD_EXPRESSION
 
 _UNIT = 'Name the unit of times that are numbers, as in unit="s" for seconds'
 _ZONE = 'Name the time zone of times that have none, as in timezone="UTC"'
@@ -18,6 +19,9 @@ _FIXES = {
     "null_id": _FILL,
     NULL_RECORD: "Return a record from map, such as {**record, 'total': 1} (is there a "
     "`return`?); to leave records out, use filter, or flat_map with an empty list",
+    BAD_EXPRESSION: "Correct the expression, or what it reads: convert the column first, as in "
+    ".map(...), or fill it",
+    FUNCTION_FAILED: "Fix the function, or filter such records out before",
     "wrong_type": "Convert the column first, as in "
     ".map(lambda row: row | {{{0}: float(row[{0}])}})",
     "nan": "Filter such records out before, as in .filter(lambda row: row[{0}] == row[{0}])",

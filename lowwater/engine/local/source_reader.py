@@ -24,7 +24,15 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
-from lowwater.engine.records.stateless import Filter, FlatMap, Map, MapBatches, Select, WithColumns
+from lowwater.engine.records.stateless import (
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Select,
+    WithColumns,
+    check_columns_read,
+)
 from lowwater.engine.records.stepping import Step, apply_steps
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
@@ -232,12 +240,16 @@ class SourceReader:
             records: The batch, not empty.
         """
         entries, shared, own = self._cutting.entries, self._cutting.shared, self._cutting.own
+        if not records.length:
+            for entry in entries:
+                check_columns_read(entry.steps, records)
         if own is None:
             yield from self._cuts_for_one_stage(entries[0], records)
             return
         arrived = self._arrivals(records)
         stepped = apply_steps(shared, records, entries[0].apply)
         before = stepped.records
+        own.require(stepped.missing)
         if len(entries) == 1 and self.read.time not in set(before.columns):
             # The steps make it; or they have rejected all records.
             yield from self._cuts_for_one_stage(entries[0], records)

@@ -61,6 +61,7 @@ class StageAdmission:
         if self.steps:
             stepped = apply_steps(self.steps, records, self.apply)
             records = stepped.records
+            self.admission.require(stepped.missing)
             if stepped.rejected:
                 errors = self.admission.reject(stepped.errors)
             # A Python function that is called for no rows returns no columns, so the validation

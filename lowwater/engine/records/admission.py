@@ -192,6 +192,14 @@ class Admission:
         self.tally.count(len(errors), errors)
         return list(errors)
 
+    def require(self, missing: InvalidArgument | None) -> None:
+        """Raise if a step reads a column that none of the first records has.
+
+        Later it is null in records that lack it, as in those beside others that have it.
+        """
+        if missing is not None and not self._seen and not self.tally.seen:
+            raise missing
+
     def _as_times(self, column: Column, problems: Problems) -> Column:
         return Column(event_times(column, self._shown_time, problems, self._format))
 

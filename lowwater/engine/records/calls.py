@@ -15,6 +15,7 @@ import numpy as np
 
 from lowwater.engine.records.batch import Records, fields_of, is_name
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stepping import Rejected, Step, Stepped
 from lowwater.errors import DataError, describe
@@ -186,23 +187,39 @@ def without_failures(rows: Sequence[Any], values: list[Any], failed: Sequence[Fa
     return Called(list(compress(values, counts.tolist())), counts, failed)
 
 
-def dead_letters(records: Records, failed: Sequence[Failure], step: str) -> list[Rejected]:
+def dead_letters(
+    records: Records, failed: Sequence[Failure], step: str
+) -> tuple[list[Rejected], int]:
     """Return the dead letters for the records of a batch that a step rejects.
+
+    The retraction of a record fails like the record itself, which is a dead letter already. It is
+    dropped, so that what stands downstream is as if neither had been (T-5).
 
     Args:
         records: The batch, as the step was given it.
         failed: The records.
         step: What messages call the step.
+
+    Returns:
+        The dead letters, and how many retractions were dropped.
     """
     if not failed:
-        return []
+        return [], 0
+    if SIGN in set(records.columns):  # a batch that may lack fields has a null for any name
+        signs = records.columns[SIGN].data
+        inserted = [failure for failure in failed if signs[failure.row] > 0]
+        dropped = len(failed) - len(inserted)
+        failed = inserted
+    else:
+        dropped = 0
     rows = np.fromiter((failure.row for failure in failed), np.int64, len(failed))
-    return [
+    letters = [
         (row, ErrorRecord(record, reason, detail, records.place(row) or step))
         for (row, reason, detail), record in zip(
             failed, records.rows(rows, exact=True), strict=True
         )
     ]
+    return letters, dropped
 
 
 class _NotIterable(DataError):

@@ -75,11 +75,7 @@ def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dic
     named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
     try:
         names = table.head(0).select(*unnamed, **named).columns
-        if step == "filter":  # a condition is named after its first column but must not replace it
-            made = table.with_columns(__lw_condition=unnamed[0]).select("__lw_condition")
-            names = made.columns
-        else:
-            made = table.with_columns(*unnamed, **named)
+        made = table.with_columns(*unnamed, **named)
     except nw.exceptions.ColumnNotFoundError as error:
         raise _no_column(step, error, frame) from None
     except LowwaterError:

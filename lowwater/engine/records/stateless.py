@@ -24,7 +24,9 @@ from lowwater.engine.records.calls import (
     without_failures,
 )
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
+from lowwater.engine.records.elementwise import reading_of
+from lowwater.engine.records.evaluation import CONDITION, evaluated
+from lowwater.engine.records.expressions import Expressions, frame_of
 from lowwater.engine.records.stepping import Rejected, Step, Stepped
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
@@ -50,7 +52,10 @@ class Filter:
     def apply(self, records: Records) -> Stepped:
         if callable(self.condition):
             return step_through(self, records)
-        (found,) = evaluate("filter", frame_of(records), Expressions((self.condition,))).values()
+        done = evaluated("filter", records, Expressions((), {CONDITION: self.condition}))
+        found = done.columns[CONDITION].to_arrow() if done.columns else pa.nulls(0)
+        if pa.types.is_null(found.type):
+            found = found.cast(pa.bool_())
         if not pa.types.is_boolean(found.type):
             raise InvalidArgument(
                 f"the condition of filter has type {found.type}, not bool",
@@ -58,7 +63,9 @@ class Filter:
             )
         if found.null_count:
             found = found.fill_null(False)
-        return _only(records, None, found.to_numpy(zero_copy_only=False))
+        letters = dead_letters(records, done.failed, "filter")
+        truths = found.to_numpy(zero_copy_only=False)
+        return _only(records, done.rows, truths, letters, missing=done.missing)
 
     def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
         truths, failed = call_each("filter", self._truth, rows, sets_aside=sets_aside)
@@ -69,8 +76,8 @@ class Filter:
 
     def made(self, records: Records, columns: Mapping[str, Column], called: Called) -> Stepped:
         sound = None if called.counts is None else np.flatnonzero(called.counts)
-        rejected = dead_letters(records, called.failed, "filter")
-        return _only(records, sound, columns["kept"].data, rejected)
+        letters = dead_letters(records, called.failed, "filter")
+        return _only(records, sound, columns["kept"].data, letters)
 
     def _truth(self, row: Any) -> bool:
         return bool(self.condition(row))  # an array of numpy may have none
@@ -86,9 +93,11 @@ class WithColumns:
     vectorised = True
 
     def apply(self, records: Records) -> Stepped:
-        made = evaluate("with_columns", frame_of(records), self.expressions)
-        new = {name: Column.from_arrow(array) for name, array in made.items()}
-        return Stepped(records.replaced({**records.columns, **new}))
+        done = evaluated("with_columns", records, self.expressions)
+        left = records if done.rows is None else records.take(done.rows)
+        letters = dead_letters(records, done.failed, "with_columns")
+        left = left.replaced({**left.columns, **done.columns})
+        return Stepped(left, done.rows, *letters, missing=done.missing)
 
 
 @final
@@ -102,14 +111,16 @@ class Select:
     vectorised = True
 
     def apply(self, records: Records) -> Stepped:
-        made = evaluate("select", frame_of(records), self.expressions)
+        done = evaluated("select", records, self.expressions)
+        left = records if done.rows is None else records.take(done.rows)
         columns = {
             name: column
-            for name, column in records.columns.items()
+            for name, column in left.columns.items()
             if name.startswith(HIDDEN) or name in self.keep
         }
-        new = {name: Column.from_arrow(array) for name, array in made.items()}
-        return Stepped(records.replaced({**columns, **new}))
+        letters = dead_letters(records, done.failed, "select")
+        left = left.replaced({**columns, **done.columns})
+        return Stepped(left, done.rows, *letters, missing=done.missing)
 
 
 @final
@@ -148,8 +159,8 @@ class Map:
             return Stepped(records.replaced({**columns, **_hidden(records)}))
         rows = np.flatnonzero(called.counts)
         left = records.take(rows)
-        rejected = dead_letters(records, called.failed, "map")
-        return Stepped(left.replaced({**columns, **_hidden(left)}), rows, rejected)
+        letters = dead_letters(records, called.failed, "map")
+        return Stepped(left.replaced({**columns, **_hidden(left)}), rows, *letters)
 
 
 @final
@@ -175,7 +186,7 @@ class FlatMap:
         rows = rows if called.counts is None else np.repeat(rows, called.counts)
         hidden = {name: column.take(rows) for name, column in _hidden(records).items()}
         left = Records({**columns, **hidden}, len(rows), records.origin)
-        return Stepped(left, rows, dead_letters(records, called.failed, "flat_map"))
+        return Stepped(left, rows, *dead_letters(records, called.failed, "flat_map"))
 
 
 @final
@@ -254,8 +265,8 @@ class AddComputed:
             return Stepped(records.replaced({**records.columns, **columns}))
         rows = np.flatnonzero(called.counts)
         left = records.take(rows)
-        rejected = dead_letters(records, called.failed, "key_by")
-        return Stepped(left.replaced({**left.columns, **columns}), rows, rejected)
+        letters = dead_letters(records, called.failed, "key_by")
+        return Stepped(left.replaced({**left.columns, **columns}), rows, *letters)
 
 
 @final
@@ -284,6 +295,41 @@ def set_aside(step: Step, records: Records) -> Stepped:
     if calls_python(step):
         return step_through(step, records, sets_aside=True)
     return step.apply(records)
+
+
+def check_columns_read(steps: Iterable[Step], records: Records) -> None:
+    """Check the columns that the first steps read, once all names of a source are known.
+
+    While they were not, a column that no record had was taken to be null.
+
+    Raises:
+        InvalidArgument: There is no such column.
+    """
+    if not getattr(records.columns, "knows_names", False):
+        return
+    known = set(records.names)
+    for step in steps:
+        if isinstance(step, Filter) and step.vectorised:
+            given = Expressions((step.condition,))
+        elif isinstance(step, (WithColumns, Select)):
+            given = step.expressions
+        elif isinstance(step, (Filter, AddComputed)):
+            continue
+        else:
+            return
+        reading = reading_of((*given.unnamed, *given.named.values()))
+        require_names(
+            sorted((reading.columns or frozenset()) - known),
+            known,
+            STEP_NAMES[type(step)],
+        )
+        known |= set(given.named)
+        if given.unnamed or isinstance(step, Select):
+            return
+
+
+STEP_NAMES: Mapping[type, str] = {Filter: "filter", WithColumns: "with_columns", Select: "select"}
+"""What messages call the steps that evaluate expressions."""
 
 
 def require_names(names: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -323,7 +369,8 @@ def _only(
     records: Records,
     sound: Int64Array | None,
     truths: np.ndarray[Any, np.dtype[np.bool_]],
-    rejected: Sequence[Rejected] = (),
+    letters: tuple[Sequence[Rejected], int] = ((), 0),
+    missing: InvalidArgument | None = None,
 ) -> Stepped:
     """Return the records for which a condition is true.
 
@@ -331,12 +378,15 @@ def _only(
         records: The records.
         sound: The rows for which there is a truth; ``None`` for all.
         truths: Whether the condition is true for each of them.
-        rejected: The other records.
+        letters: The dead letters for the others, and how many of these are dropped without one.
+        missing: What is wrong if the condition reads a column that none of them has.
     """
     if sound is None and truths.all():
-        return Stepped(records)
+        return Stepped(records, missing=missing)
     rows = np.flatnonzero(truths) if sound is None else sound[truths]
-    return Stepped(records.take(rows), rows, rejected, len(truths) - len(rows))
+    rejected, dropped = letters
+    filtered = dropped + len(truths) - len(rows)
+    return Stepped(records.take(rows), rows, rejected, filtered, missing)
 
 
 def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import InvalidArgument
 from lowwater.time import Int64Array
 
 Rejected: TypeAlias = tuple[int, ErrorRecord]
@@ -31,12 +32,15 @@ class Stepped:
         rows: The row of the batch that each of these comes from, int64; ``None``: row for row.
         rejected: The records that it rejects, by row.
         filtered: How many records it drops without a dead letter.
+        missing: What is wrong if it reads a column that none of the records has. It took the column
+            to be null, which is right for records that lack a field that others have.
     """
 
     records: Records
     rows: Int64Array | None = None
     rejected: Sequence[Rejected] = ()
     filtered: int = 0
+    missing: InvalidArgument | None = None
 
 
 class Step(Protocol):
@@ -108,6 +112,7 @@ class AppliedSteps:
         rejects: The rejected records, by step.
         counts: What became of the records in each step that was applied.
         maps: For each step that was applied, the row that each of its records comes from.
+        missing: The first column that was read and that none of the records had.
     """
 
     records: Records
@@ -115,6 +120,7 @@ class AppliedSteps:
     rejects: Sequence[Rejects]
     counts: Sequence[StepCount]
     maps: Sequence[Int64Array | None]
+    missing: InvalidArgument | None = None
 
     @property
     def errors(self) -> list[ErrorRecord]:
@@ -138,6 +144,7 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
     maps: list[Int64Array | None] = []
     letters: list[Sequence[Rejected]] = []
     rejects: list[Rejects] = []
+    missing: InvalidArgument | None = None
     for number, step in enumerate(steps):
         if not records.length:
             break
@@ -154,8 +161,9 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
         letters.append(done.rejected)
         maps.append(done.rows)
         records = done.records
+        missing = missing or done.missing
     rejected = _in_order(letters, maps) if rejects else ()
-    return AppliedSteps(records, rejected, rejects, counts, maps)
+    return AppliedSteps(records, rejected, rejects, counts, maps, missing)
 
 
 def _traced(maps: Sequence[Int64Array | None]) -> Int64Array | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Mask
+from lowwater.engine.records.elementwise import check_within_row
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InvalidArgument, describe
@@ -169,6 +170,7 @@ def _which(deleted: Any, records: pa.RecordBatch, where: str) -> Mask:
 
         if not isinstance(deleted, nw.Expr):
             raise _no_condition(describe("deleted", deleted))
+        check_within_row(deleted, _STEP)
     frame = frame_of(Records.from_arrow(records, where))
     found = evaluate(_STEP, frame, Expressions(named={_DELETED: deleted}))[_DELETED]
     if not pa.types.is_boolean(found.type):

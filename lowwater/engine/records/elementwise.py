@@ -1,0 +1,183 @@
+"""Reads expressions: which columns they need, and whether they look beyond their row.
+
+An expression is accepted only if its value for a record depends on that record alone. Otherwise it
+would depend on which records share its bundle, and so on how fast they come. Narwhals classifies
+each operation itself; this module reads that classification, and refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from lowwater.errors import InvalidArgument
+
+_WITHIN_ROW = frozenset(
+    {"ALL", "COL", "ELEMENTWISE", "EXCLUDE", "LITERAL", "NTH", "SELECTOR", "WHEN_THEN"}
+)
+"""The kinds of operations of narwhals whose result for a row depends on that row alone."""
+
+_GUESSES = frozenset({"str.to_datetime", "str.to_date"})
+"""Operations that, without a format, take it from the first values that they are given."""
+
+_OTHER_ROWS: Mapping[str, str] = {
+    "over": "Group with key_by(...), and aggregate in .window(...)",
+    "len": "Count with .key_by(...).window(...).aggregate(n=lw.count())",
+    "is_duplicated": "Drop copies with deduplicate(id=..., within=...)",
+    "is_first_distinct": "Drop copies with deduplicate(id=..., within=...)",
+    "is_last_distinct": "Drop copies with deduplicate(id=..., within=...)",
+    "is_unique": "Drop copies with deduplicate(id=..., within=...)",
+    "unique": "Drop copies with deduplicate(id=..., within=...)",
+    "drop_nulls": 'Use filter(~lw.col("v").is_null())',
+    "filter": "Use the filter step: .filter(...)",
+    "map_batches": "Use .map(...) for a Python function of a record",
+    "fill_null": "Fill with a value, as in fill_null(0), or remember the last one in a process",
+}
+_BEFORE = frozenset({"cum_count", "cum_max", "cum_min", "cum_prod", "cum_sum", "diff", "shift"})
+_IN_WINDOWS = (
+    'Aggregate in windows: .key_by(...).window(lw.FixedWindows("1h")).aggregate(...); join() '
+    "brings the result back to the records"
+)
+_IN_ORDER = (
+    'Keep the values before in a process: .key_by(...).process(..., order="event_time"), or '
+    "aggregate in windows"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an expression reads.
+
+    Args:
+        columns: The names of the columns; ``None``: any, depending on which there are.
+        guessed: Those of them whose text is converted to times without a format.
+    """
+
+    columns: frozenset[str] | None
+    guessed: frozenset[str] = frozenset()
+
+
+def check_within_row(expression: Any, step: str) -> None:
+    """Check that the value of an expression for a record depends on that record alone.
+
+    Args:
+        expression: An expression of narwhals.
+        step: The step that it is for.
+
+    Raises:
+        InvalidArgument: It does not.
+    """
+    if (nodes := _nodes(expression)) is None:
+        metadata = getattr(expression, "_metadata", None)  # narwhals before 2.10
+        if getattr(metadata, "is_elementwise", False):
+            return
+        raise _beyond("it", "", step)
+    for node, before in _every(nodes):
+        if node.kind.name == "SERIES" or any(map(_is_series, node.exprs)):
+            raise InvalidArgument(
+                "the expression contains a Series, whose rows are not those of the records",
+                where=step,
+                hint="Join its values to the stream, or look them up in a function: .map(...)",
+            )
+        if node.kind.name not in _WITHIN_ROW:
+            raise _beyond(_written(node), node.name, step)
+        if node.name in _GUESSES and node.kwargs.get("format") is None and len(before) != 1:
+            raise InvalidArgument(
+                f"{node.name}() without a format takes it from the other records of a bundle",
+                where=step,
+                hint=f'Name it, as in .{node.name}("%Y-%m-%d %H:%M:%S")',
+            )
+
+
+def reading_of(expressions: Iterable[Any]) -> Reading:
+    """Return what expressions read; names of columns are expressions, too."""
+    columns: set[str] | None = set()
+    guessed: set[str] = set()
+    for expression in expressions:
+        if isinstance(expression, str):
+            if columns is not None:
+                columns.add(expression)
+            continue
+        if (nodes := _nodes(expression)) is None:
+            return Reading(None)
+        for node, before in _every(nodes):
+            kind = node.kind.name
+            if kind == "COL":
+                if columns is not None:
+                    columns.update(map(str, node.kwargs["names"]))
+            elif kind in ("ALL", "EXCLUDE", "NTH", "SELECTOR"):
+                columns = None
+            for value in node.exprs:
+                if isinstance(value, str) and not node.str_as_lit and columns is not None:
+                    columns.add(value)
+            if node.name in _GUESSES and node.kwargs.get("format") is None and len(before) == 1:
+                guessed.update(map(str, before[0].kwargs.get("names", ())))
+    return Reading(None if columns is None else frozenset(columns), frozenset(guessed))
+
+
+def copied_column(expression: Any) -> str | None:
+    """Return the name of the column that an expression copies; ``None`` if it computes anything.
+
+    >>> copied_column("price")
+    'price'
+    """
+    if isinstance(expression, str):
+        return expression
+    nodes = _nodes(expression)
+    if nodes is None or len(nodes) != 1 or nodes[0].kind.name != "COL":
+        return None
+    names = nodes[0].kwargs["names"]
+    return str(names[0]) if len(names) == 1 else None
+
+
+def _nodes(expression: Any) -> tuple[Any, ...] | None:
+    nodes = getattr(expression, "_nodes", None)
+    return None if nodes is None else tuple(nodes)
+
+
+def _every(nodes: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield each operation, also of expressions that are arguments, and those before it."""
+    for number, node in enumerate(nodes):
+        yield node, nodes[:number]
+        for value in _parts(node):
+            if (inner := _nodes(value)) is not None:
+                yield from _every(inner)
+
+
+def _parts(node: Any) -> Iterator[Any]:
+    """Yield the arguments of an operation, also those inside lists."""
+    waiting = [*node.exprs, *node.kwargs.values()]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple, set, frozenset)):
+            waiting.extend(value)
+        elif isinstance(value, Mapping):
+            waiting.extend(value.values())
+        else:
+            yield value
+
+
+def _is_series(value: Any) -> bool:
+    import narwhals as nw
+
+    return isinstance(value, nw.Series)
+
+
+def _written(node: Any) -> str:
+    return f"{node.name}({', '.join(map(str, node.exprs))})"
+
+
+def _beyond(what: str, name: str, step: str) -> InvalidArgument:
+    hint = _OTHER_ROWS.get(name)
+    if hint is None:
+        is_ordered = name in _BEFORE or name.startswith(("rolling_", "ewm_"))
+        hint = _IN_ORDER if is_ordered else _IN_WINDOWS
+    subject = "the expression" if what == "it" else f"{what} in the expression"
+    return InvalidArgument(
+        f"{subject} looks at other records than its own: its value would depend on how the stream "
+        "is cut into bundles",
+        where=step,
+        hint=hint,
+    )

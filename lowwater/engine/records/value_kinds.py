@@ -1,0 +1,92 @@
+"""The Arrow type that each Python value has by itself, whatever values are beside it.
+
+Arrow gives values one type together: beside a float an integer becomes a float, beside a decimal
+with more digits a decimal gets these too, and a time takes the zone of the first one. Expressions
+would then depend on which records share a bundle.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.time import Int64Array
+
+Kind: TypeAlias = Any
+"""Something hashable that values share if they have the same Arrow type by themselves."""
+
+_INT64 = 2**63
+_UINT64 = 2**64
+
+
+def one_kind(values: Sequence[Any], array: pa.Array) -> bool:
+    """Return whether all values but nulls have the Arrow type of their array. O(n), and fast.
+
+    Args:
+        values: The values.
+        array: What Arrow makes of them.
+    """
+    types = set(map(type, values))
+    types.discard(type(None))
+    if len(types) != 1:
+        return not types
+    (only,) = types
+    if only is int:
+        return bool(pa.types.is_int64(array.type))  # else there is one beyond 64 bits
+    refine = _REFINED.get(only)
+    if refine is None:
+        return not issubclass(only, (np.datetime64, np.timedelta64))
+    return len({refine(value) for value in values if value is not None}) == 1
+
+
+def kinds_of(values: Sequence[Any]) -> tuple[Int64Array, list[Kind]]:
+    """Return the kind of each value, as numbers, and the kinds. O(n).
+
+    Returns:
+        The number of each value's kind, int64; and the kinds, of which ``None`` is that of nulls.
+    """
+    numbers: dict[Kind, int] = {}
+    codes = np.empty(len(values), dtype=np.int64)
+    for row, value in enumerate(values):
+        kind = type(value)
+        refine = _REFINED.get(kind)
+        key: Kind = None if value is None else kind if refine is None else (kind, refine(value))
+        if refine is None and isinstance(value, (np.datetime64, np.timedelta64)):
+            key = (kind, value.dtype.str)
+        codes[row] = numbers.setdefault(key, len(numbers))
+    return codes, list(numbers)
+
+
+def _of_int(value: int) -> int:
+    if -_INT64 <= value < _INT64:
+        return 64
+    return 65 if 0 <= value < _UINT64 else 66  # uint64, or none of Arrow's integers
+
+
+def _of_decimal(value: Decimal) -> tuple[int, int] | None:
+    _, digits, exponent = value.as_tuple()
+    return (len(digits), exponent) if isinstance(exponent, int) else None
+
+
+def _of_datetime(value: dt.datetime) -> object:
+    zone = value.tzinfo
+    return zone if zone is None else str(zone)
+
+
+def _of_time(value: dt.time) -> object:
+    zone = value.tzinfo
+    return zone if zone is None else str(zone)
+
+
+_REFINED: dict[type, Callable[[Any], Any]] = {
+    int: _of_int,
+    Decimal: _of_decimal,
+    dt.datetime: _of_datetime,
+    dt.time: _of_time,
+}
+"""What tells values of one Python type apart of which Arrow makes several types."""
