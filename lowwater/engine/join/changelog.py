@@ -93,7 +93,7 @@ class FromChangelog:
         columns[TIME] = self._column(records, self.time).take(origin)
         columns |= self._fields(before, after, places)
         columns[DELETED] = Column(is_gone)
-        made = Records(columns, len(origin), records.origin)
+        made = records.derived(columns, origin)
         rejected = self._rejected(records, unknown, lacking, codes)
         filtered = len(records) - len(rejected) - int(np.count_nonzero(puts | deletes))
         return Stepped(made, origin, rejected, filtered)

@@ -109,7 +109,7 @@ class UpsertForm:
         }
         columns[_DELETED] = Column(deleted)
         columns = {name: column for name, column in columns.items() if not name.startswith(SIDE)}
-        made = Records(columns, len(deleted), records.origin)
+        made = records.derived(columns, net.latest)
         return Stepped(made, net.latest, filtered=len(records) - len(made))
 
 
@@ -143,7 +143,7 @@ class DebeziumForm:
             "after": _structs(records, net.after),
             "ts_ms": Column(_times(records)[net.latest] // 1000),
         }
-        made = Records({**columns, **hidden}, len(net.after), records.origin)
+        made = records.derived({**columns, **hidden}, net.latest)
         return Stepped(made, net.latest, filtered=len(records) - len(made))
 
 

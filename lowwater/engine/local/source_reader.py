@@ -483,7 +483,7 @@ class SourceReader:
             return bundles, errors
         placed = dict(sound.columns.items())
         placed[ROW] = Column(np.arange(sound.length, dtype=np.int64))
-        admitted_batch = entry.take(Records(placed, sound.length, sound.origin, sound.first_row))
+        admitted_batch = entry.take(sound.replaced(placed))
         if admitted_batch is None or not cuts:
             return [None] * len(cuts), errors
         rows = _rows(admitted_batch)

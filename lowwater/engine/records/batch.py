@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, final
 
@@ -50,6 +50,8 @@ class Records:
         rest_seconds: Poll the source again after this time; other sources are read meanwhile.
         row_numbers: Row of each element in ``origin``, int64, where rows were dropped; ``None``:
             they follow ``first_row``.
+        place_of: Names the place of an element by its row number, where ``origin`` and the number
+            alone do not say it: a batch may be from several partitions.
         partitions: The partitions from which the source may have elements, in this batch or later;
             ``PerPartition`` waits for them (S-T3).
     """
@@ -62,6 +64,7 @@ class Records:
     rest_seconds: float = 0.0
     row_numbers: Int64Array | None = None
     partitions: tuple[Any, ...] = ()
+    place_of: Callable[[int], str] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_arrow(
@@ -131,6 +134,8 @@ class Records:
         """Describe the origin of an element: file and row, as far as they are known."""
         if self.origin is None:
             return None
+        if self.place_of is not None and self.row_numbers is not None:
+            return self.place_of(int(self.row_numbers[index]))
         if self.row_numbers is not None:
             return f"{self.origin}, row {self.row_numbers[index]}"
         if self.first_row is not None:
@@ -145,30 +150,48 @@ class Records:
         columns = self.columns
         first = None if self.first_row is None else self.first_row + start
         rows = None if self.row_numbers is None else self.row_numbers[start:stop]
+        cut: Mapping[str, Column]
         if isinstance(columns, ArrowColumns):
-            part = columns.batch.slice(start, stop - start)
-            return Records(ArrowColumns(part), stop - start, self.origin, first, row_numbers=rows)
-        cut = {name: column.slice(start, stop) for name, column in columns.items()}
-        return Records(cut, stop - start, self.origin, first, row_numbers=rows)
+            cut = ArrowColumns(columns.batch.slice(start, stop - start))
+        else:
+            cut = {name: column.slice(start, stop) for name, column in columns.items()}
+        return Records(
+            cut, stop - start, self.origin, first, row_numbers=rows, place_of=self.place_of
+        )
 
     def replaced(self, columns: Mapping[str, Column]) -> Records:
         """Return the same elements with other columns, row for row."""
         return Records(
-            columns, self.length, self.origin, self.first_row, row_numbers=self.row_numbers
+            columns,
+            self.length,
+            self.origin,
+            self.first_row,
+            row_numbers=self.row_numbers,
+            place_of=self.place_of,
         )
 
     def take(self, indices: Int64Array) -> Records:
         """Select the elements at ``indices`` (int64)."""
-        columns, rows = self.columns, self.row_numbers
-        if rows is not None:
-            rows = rows[indices]
-        elif self.first_row is not None:
-            rows = self.first_row + indices
+        columns = self.columns
         if isinstance(columns, ArrowColumns):
             taken: Mapping[str, Column] = ArrowColumns(columns.batch.take(pa.array(indices)))
         else:
             taken = {name: column.take(indices) for name, column in columns.items()}
-        return Records(taken, len(indices), self.origin, row_numbers=rows)
+        return self.derived(taken, indices)
+
+    def derived(self, columns: Mapping[str, Column], indices: Int64Array) -> Records:
+        """Return other elements, whose places are those of the elements they are made of.
+
+        Args:
+            columns: Their columns.
+            indices: The element here that each is made of, int64.
+        """
+        rows = self.row_numbers
+        if rows is not None:
+            rows = rows[indices]
+        elif self.first_row is not None:
+            rows = self.first_row + indices
+        return Records(columns, len(indices), self.origin, row_numbers=rows, place_of=self.place_of)
 
     def to_arrow(self, names: tuple[str, ...] | None = None) -> pa.RecordBatch:
         """Convert the user-visible columns, or those named, to an Arrow batch."""

@@ -185,7 +185,7 @@ class FlatMap:
         rows = np.arange(records.length, dtype=np.int64)
         rows = rows if called.counts is None else np.repeat(rows, called.counts)
         hidden = {name: column.take(rows) for name, column in _hidden(records).items()}
-        left = Records({**columns, **hidden}, len(rows), records.origin)
+        left = records.derived({**columns, **hidden}, rows)
         return Stepped(left, rows, *dead_letters(records, called.failed, "flat_map"))
 
 

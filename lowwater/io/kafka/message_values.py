@@ -153,12 +153,13 @@ class MessageDecoder:
             order = _in_turn(numbers[rows])
             batch, rows = batch.take(pa.array(order)), rows[order]
         placed = batch.append_column(PARTITION, pa.array(numbers[rows]))
-        first = int(numbers[0])
+        offsets = np.fromiter((one.offset() for one in messages), np.int64, len(messages))
+
+        def place_of(row: int) -> str:
+            return _place_at(self._topic, int(numbers[row]), int(offsets[row]))
+
         records = Records.from_arrow(placed, self._topic)
-        if (numbers == first).all():
-            offsets = np.fromiter((one.offset() for one in messages), np.int64, len(messages))
-            records = replace(records, origin=f"{self._topic}/{first}", row_numbers=offsets[rows])
-        return replace(records, unreadable=_in_order(letters))
+        return replace(records, row_numbers=rows, place_of=place_of, unreadable=_in_order(letters))
 
     def _decoded(
         self, messages: Sequence[Any], values: Sequence[Any], full: Int64Array
@@ -357,7 +358,11 @@ def checked_value(value: object) -> ValueFormat:
 
 
 def _place(message: Any) -> str:
-    return f"{message.topic()}/{message.partition()}, offset {message.offset()}"
+    return _place_at(message.topic(), message.partition(), message.offset())
+
+
+def _place_at(topic: str, partition: int, offset: int) -> str:
+    return f"{topic}/{partition}, offset {offset}"
 
 
 def _in_turn(partitions: Int64Array) -> Int64Array:

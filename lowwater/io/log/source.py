@@ -261,7 +261,13 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     numbers = np.repeat(np.array([batch.partition for batch in batches], dtype=np.int64), counts)
     whole = whole.append_column(PARTITION, pa.array(numbers))
     if any(batch.partition != first.partition for batch in batches):
-        return Records.from_arrow(whole, str(layout.path))
+        offsets = np.concatenate([batch.offsets for batch in batches])
+
+        def place_of(row: int) -> str:
+            return f"{layout.partition(int(numbers[row]))}, row {offsets[row]}"
+
+        found = Records.from_arrow(whole, str(layout.path))
+        return replace(found, row_numbers=np.arange(len(numbers)), place_of=place_of)
     found = Records.from_arrow(whole, str(layout.partition(first.partition)), first.offset)
     if batches[-1].next_offset - first.offset == whole.num_rows:
         return found

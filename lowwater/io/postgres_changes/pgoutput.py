@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -153,7 +153,13 @@ class ChangeDecoder:
         schema = self._table.arrow_schema
         table = pa.Table.from_batches(made, schema).combine_chunks()
         whole = table.to_batches()[0] if table.num_rows else empty_batch(schema)
-        return Records.from_arrow(whole, self._table.shown)
+        lsns = whole.column("lsn").to_numpy()
+
+        def place_of(row: int) -> str:
+            return f"{self._table.shown}, {lsn_text(int(lsns[row]))}"
+
+        records = Records.from_arrow(whole, self._table.shown)
+        return replace(records, row_numbers=np.arange(len(lsns)), place_of=place_of)
 
     def _layouts(self, messages: Sequence[bytes], kinds: Bytes) -> list[tuple[int, int, Relation]]:
         """Return from where to where the table's rows have which layout."""

@@ -53,7 +53,7 @@ class RowParts:
     def fetch(self, until: Key | None, seconds: float | None) -> list[RowPart]:
         chunk = self._snapshot.chunk(self._fetched, until, self._size)
         if until is None:
-            until = None if chunk is None else chunk.last
+            until = None if chunk is None else chunk.key(chunk.count - 1)
         if until is None:
             return []
         self._fetched = until

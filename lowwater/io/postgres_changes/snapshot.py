@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
@@ -30,12 +31,16 @@ class RowChunk:
     Args:
         texts: The text of each column that is read.
         count: How many rows there are.
-        last: The key of the last row.
+        keys: The text of each column of their keys.
     """
 
     texts: list[pa.Array]
     count: int
-    last: Key
+    keys: list[pa.Array]
+
+    def key(self, row: int) -> Key:
+        """Return the key of a row."""
+        return tuple(column[row].as_py() for column in self.keys)
 
 
 @final
@@ -92,9 +97,8 @@ class TableSnapshot:
                 null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
             ),
         ).combine_chunks()  # fmt: skip
-        texts = [found.column(at).combine_chunks() for at in range(read)]
-        last = tuple(found.column(read + at)[-1].as_py() for at in range(key))
-        return RowChunk(texts, found.num_rows, last)
+        columns = [found.column(at).combine_chunks() for at in range(read + key)]
+        return RowChunk(columns[:read], found.num_rows, columns[read:])
 
     def _statement(self, after: Key | None, until: Key | None, most: int) -> Any:
         sql = client().sql
@@ -153,4 +157,10 @@ def snapshot_records(table: TableDefinition, chunk: RowChunk, lsn: int, time: in
         ],
         schema=table.arrow_schema,
     )
-    return Records.from_arrow(batch, table.shown)
+    names = ", ".join(column.name for column in table.key)
+
+    def place_of(row: int) -> str:
+        return f"{table.shown}, the row with {names} = {', '.join(chunk.key(row))}"
+
+    records = Records.from_arrow(batch, table.shown)
+    return replace(records, row_numbers=np.arange(count), place_of=place_of)
