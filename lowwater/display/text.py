@@ -80,7 +80,7 @@ def function_name(function: Callable[..., Any]) -> str:
         return f"partial({', '.join(arguments)})"
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     if not isinstance(name, str):
-        return readable(_repr(function))
+        return readable(repr_of(function))
     if not name.endswith("<lambda>"):
         return _own_name(name)
     code = getattr(function, "__code__", None)
@@ -157,7 +157,7 @@ def _shown(value: Any, exact: bool, depth: int) -> str:
             return f"{{{items}}}" if type(value) is set else f"frozenset({{{items}}})"
     if isinstance(value, int) and not exact:
         return str(value)  # which of an Instant is its time
-    return readable(_repr(value))
+    return readable(repr_of(value))
 
 
 def _items(shown: Iterable[str], items: Sized) -> str:
@@ -172,11 +172,11 @@ def _of_numpy(value: Any, exact: bool, depth: int) -> str:
         return f"[{_items(items, value)}]"
     plain = value.item() if hasattr(value, "item") else value
     if type(plain).__module__ == "numpy" or not isinstance(plain, (bool, int, float, str)):
-        return str(value) if hasattr(value, "item") else readable(_repr(value))
+        return str(value) if hasattr(value, "item") else readable(repr_of(value))
     return _shown(plain, exact, depth)
 
 
-def _repr(value: Any) -> str:
+def repr_of(value: Any) -> str:
     """Return a repr; if the user's own fails, one that says so."""
     try:
         return repr(value)

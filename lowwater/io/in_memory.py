@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from lowwater.engine.graph.sources import read_rows
 from lowwater.engine.records.batch import (
-    MOST_NESTED,
     Records,
     columns_of,
     fields_of,
@@ -22,6 +21,7 @@ from lowwater.engine.records.batch import (
 )
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.storable import MOST_NESTED, NESTED, is_too_deep, writable
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.io.valid_text import checked_records
 
@@ -295,7 +295,7 @@ def pandas_source(frame: Any, time: str, where: str = "from_pandas") -> ColumnsS
     deep = _deep_rows(frame)
     letters = tuple(
         ErrorRecord(
-            _shallow(dict(zip(names, frame.iloc[row].tolist(), strict=True))),
+            writable(dict(zip(names, frame.iloc[row].tolist(), strict=True))),
             "wrong_type",
             f"{names[column]} is nested more than {MOST_NESTED} deep",
             f"row {row}",
@@ -319,8 +319,8 @@ def _deep_rows(frame: Any) -> dict[int, int]:
         if series.dtype != object:
             continue
         values = series.tolist()
-        if any(issubclass(kind, _NESTED) for kind in set(map(type, values))):
-            deep.update({row: at for row, value in enumerate(values) if _is_deep(value)})
+        if any(issubclass(kind, NESTED) for kind in set(map(type, values))):
+            deep.update({row: at for row, value in enumerate(values) if is_too_deep(value)})
     return dict(sorted(deep.items()))
 
 
@@ -353,14 +353,14 @@ def _usable(items: list[Any]) -> tuple[list[Any], dict[str, Column], list[ErrorR
         problems = {}
         for name, column in columns.items():
             values: list[Any] = column.data.tolist()
-            if not any(issubclass(kind, _NESTED) for kind in set(map(type, values))):
+            if not any(issubclass(kind, NESTED) for kind in set(map(type, values))):
                 continue
             detail = f"{name} is nested more than {MOST_NESTED} deep"
-            problems.update({at: detail for at, value in enumerate(values) if _is_deep(value)})
+            problems.update({at: detail for at, value in enumerate(values) if is_too_deep(value)})
         if not problems:
             return items, columns, []
     letters = [
-        ErrorRecord(_shallow(items[at]), "wrong_type", detail, None)
+        ErrorRecord(writable(items[at]), "wrong_type", detail, None)
         for at, detail in sorted(problems.items())
         if detail is not None
     ]
@@ -382,33 +382,6 @@ def _bad_name(item: Any) -> str | None:
         if not is_name(name):
             return f"{name!r} cannot be the name of a column"
     return None
-
-
-_NESTED = (list, tuple, set, frozenset, Mapping)
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MOST_NESTED + 1):
-        # By identity, because the same list may be in a level many times.
-        inside = {id(item): item for item in level if isinstance(item, _NESTED)}
-        if not inside:
-            return False
-        level = [
-            child
-            for item in inside.values()
-            for child in (item.values() if isinstance(item, Mapping) else item)
-        ]
-    return True
-
-
-def _shallow(item: Any) -> Any:
-    """Return a record without the values that are nested too deep to be written anywhere."""
-    fields = {
-        name: f"<{type(value).__name__}, nested too deep>" if _is_deep(value) else value
-        for name, value in fields_of(item).items()
-    }
-    return fields["value"] if list(fields) == ["value"] else fields
 
 
 def _extent(data: Any) -> str:

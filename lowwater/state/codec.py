@@ -33,8 +33,9 @@ def encode(value: Any) -> bytes:
     Takes ``None``, bools, ints of any size, floats, text, bytes, lists, tuples, dicts, sets,
     frozensets, dates, times, datetimes, timedeltas, decimals, UUIDs and numpy scalars of these
     kinds (which come back as plain Python, but for dates and durations that Python has none of,
-    such as those in nanoseconds). A time zone that is neither of :mod:`zoneinfo` nor a fixed offset
-    becomes a fixed offset.
+    such as those in nanoseconds). A value of a subclass, such as a named tuple or a member of an
+    ``IntEnum``, comes back as one of the class itself, and is refused if the two are not equal. A
+    time zone that is neither of :mod:`zoneinfo` nor a fixed offset becomes a fixed offset.
 
     Raises:
         StateError: It holds something else, or is nested more than 100 deep.
@@ -150,6 +151,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return timed(value)
     made = _TO_EXTENSION.get(kind)
     if made is None:
+        if (base := of_base(value)) is not value:
+            return _plain(base, depth)
         raise StateError(
             f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored",
             hint="Keep plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets) in "
@@ -157,6 +160,44 @@ def _plain(value: Any, depth: int = 0) -> Any:
         )
     code, convert = made
     return _extension(code, convert(value, depth + 1))
+
+
+def of_base(value: Any) -> Any:
+    """Return the equal value of a built-in class that a value's own class is derived from.
+
+    The value itself is returned if there is none: it has no such class, or is more than that, as a
+    ``pandas.Timestamp`` with nanoseconds is.
+    """
+    for base, convert in _BASES:
+        if isinstance(value, base):
+            if type(value) is base:
+                return value
+            try:  # by the methods of the base: those of the class may do anything
+                plain = convert(value)
+                is_equal = bool(plain == value) and bool(value == plain)
+            except Exception:
+                return value
+            return plain if is_equal else value
+    return value
+
+
+_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (Instant, lambda v: v),
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (bytes, lambda v: b"".join((v,))),
+    (tuple, lambda v: tuple(tuple.__iter__(v))),
+    (list, lambda v: list(list.__iter__(v))),
+    (dict, lambda v: dict(dict.items(v))),
+    (set, lambda v: set(set.__iter__(v))),
+    (frozenset, lambda v: frozenset(frozenset.__iter__(v))),
+    (dt.datetime, lambda v: dt.datetime.combine(dt.datetime.date(v), dt.datetime.timetz(v))),
+    (dt.date, lambda v: dt.date.fromordinal(dt.date.toordinal(v))),
+    (dt.timedelta, lambda v: dt.timedelta.__add__(v, dt.timedelta())),
+    (Decimal, Decimal.__pos__),
+    (UUID, lambda v: UUID(int=v.int)),
+)
 
 
 def _plain_time(value: np.datetime64 | np.timedelta64) -> Any:

@@ -24,7 +24,7 @@ from lowwater.engine.process.output import Order
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.stateless import Filter
+from lowwater.engine.records.stateless import AddWhole, Filter
 from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
@@ -425,8 +425,10 @@ def admission_of(
     work, flow = stage.work, stage.inputs[nth]
     durations = () if work.windowing is None else work.windowing.windows.columns
     needs = strictest_needs(work.aggregates)
+    readers: dict[str, str] = {}
     if isinstance(work, Upserted) and work.deletes:
         needs[DELETED] = "booleans"
+        readers[DELETED] = "table(deleted=)"
     return Admission(
         time=flow.time,
         keys=stage.keys_of(nth),
@@ -438,7 +440,21 @@ def admission_of(
         max_ahead_us=max_ahead_us,
         sound_keys=_sound_keys(stage, flow),
         null_keys=stage.takes_null_keys,
+        readers=readers,
+        orders=_orders(work, nth),
+        is_whole=not isinstance(work, (Windowed, Grouped))
+        or any(isinstance(step, AddWhole) for step in flow.steps),
     )
+
+
+def _orders(work: Work, nth: int) -> dict[str, str]:
+    """Return the columns by which a stage orders what comes by an input, and its argument."""
+    match work:
+        case Upserted(rules=Upserting(order=str(name))):
+            return {name: "table(order=)"}
+        case Joined(joining=AsOf(order=str(name))) if work.side_of(nth) == RIGHT:
+            return {name: "join_as_of(order=)"}
+    return {}
 
 
 def _sound_keys(stage: Stage, flow: Flow) -> tuple[str, ...]:

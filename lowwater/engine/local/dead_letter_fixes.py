@@ -6,6 +6,7 @@ import re
 
 from lowwater.engine.records.calls import FUNCTION_FAILED, NULL_RECORD
 from lowwater.engine.records.evaluation import BAD_EXPRESSION
+from lowwater.engine.records.storable import UNSTORABLE
 
 _UNIT = 'Name the unit of times that are numbers, as in unit="s" for seconds'
 _ZONE = 'Name the time zone of times that have none, as in timezone="UTC"'
@@ -24,6 +25,8 @@ _FIXES = {
     FUNCTION_FAILED: "Fix the function, or filter such records out before",
     "wrong_type": "Convert the column first, as in "
     ".map(lambda row: row | {{{0}: float(row[{0}])}})",
+    UNSTORABLE: "Make it numbers, text, bytes, times, or lists, tuples, sets and dicts of these, "
+    "as in .map(lambda row: row | {{{0}: str(row[{0}])}})",
     "nan": "Filter such records out before, as in .filter(lambda row: row[{0}] == row[{0}])",
     "bad_gap": "Give each record a gap above zero",
     "malformed_csv": 'Check the header, and name the delimiter, as in delimiter=";"',

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias, assert_never, final
 
+from lowwater.display.text import repr_of
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import (
     Computed,
@@ -577,8 +578,9 @@ class LocalRun:
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
             first = errors[0]
+            record = repr_of(first.record)
             raise DataError(
-                f"a record is invalid ({first.reason}): {first.detail}; it is {first.record!r}",
+                f"a record is invalid ({first.reason}): {first.detail}; it is {record}",
                 where=first.where,
                 hint='Fix it, or use on_error="dead_letter" to set such records aside',
             )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -11,16 +9,18 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
-import pyarrow as pa
 
+from lowwater.display.text import repr_of
+from lowwater.engine.records.admit_keys import check_key as check_key
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times, gaps, note_far_ahead
-from lowwater.engine.records.admit_values import Needs, ValueAdmission
+from lowwater.engine.records.admit_values import AGGREGATE, Needs, ValueAdmission
+from lowwater.engine.records.batch import HIDDEN, ArrowColumns, shown_name
 from lowwater.engine.records.batch import Records as Records
-from lowwater.engine.records.batch import shown_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.problems import Problems, Tally, is_nan
+from lowwater.engine.records.problems import Problems, Tally
 from lowwater.engine.records.steps import Bundle
+from lowwater.engine.records.storable import note_unstorable, writable
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
 
@@ -65,6 +65,10 @@ class Admission:
             ahead are invalid and do not move the watermark. ``None``: any distance.
         sound_keys: Key columns that are known to be valid and need no check.
         null_keys: Whether keys may be null, or a part of them.
+        readers: What reads a column of ``needs``, in words, where it is no aggregate.
+        orders: Columns that records are ordered by, and what orders them, in words. Their values
+            must have an order among them.
+        is_whole: Whether whole records are kept, or passed on, and so must be storable.
     """
 
     def __init__(
@@ -80,6 +84,9 @@ class Admission:
         max_ahead_us: int | None = None,
         sound_keys: tuple[str, ...] = (),
         null_keys: bool = False,
+        readers: Mapping[str, str] | None = None,
+        orders: Mapping[str, str] | None = None,
+        is_whole: bool = False,
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -91,7 +98,14 @@ class Admission:
         self._raise = on_error == "raise"
         self._format = times
         self._max_ahead = max_ahead_us
-        self._columns = {name: ValueAdmission(name, need) for name, need in needs.items()}
+        self._columns = {
+            name: ValueAdmission(name, need, (readers or {}).get(name, AGGREGATE))
+            for name, need in needs.items()
+        }
+        self._orders = {
+            name: ValueAdmission(name, "ordered", reader) for name, reader in (orders or {}).items()
+        }
+        self._is_whole = is_whole
         # How each column of the key, of the id and of durations is checked.
         self._key_checks: list[tuple[str, _Check]] = [
             (
@@ -119,6 +133,7 @@ class Admission:
             "seen": self._seen,
             "tally": self.tally.remember(),
             "columns": {name: admission.remember() for name, admission in self._columns.items()},
+            "orders": {name: admission.remember() for name, admission in self._orders.items()},
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -127,6 +142,8 @@ class Admission:
         self.tally.resume(known.get("tally"))
         for name, learned in known["columns"].items():
             self._columns[name].resume(learned)
+        for name, learned in known.get("orders", {}).items():  # earlier versions stored none
+            self._orders[name].resume(learned)
 
     def admit(
         self,
@@ -159,6 +176,7 @@ class Admission:
         }
         for name, check in self._gap_checks:
             values[name] = self._checked(records, name, problems, check)
+        self._check_rest(records, problems)
         if self._max_ahead is not None and clock is not None:
             note_far_ahead(times, clock, self._max_ahead, problems)
         first = self._seen
@@ -184,8 +202,9 @@ class Admission:
         """
         if self._raise and errors:
             first = errors[0]
+            record = repr_of(first.record)
             raise DataError(
-                f"a record is invalid ({first.reason}): {first.detail}; it is {first.record!r}",
+                f"a record is invalid ({first.reason}): {first.detail}; it is {record}",
                 where=first.where,
                 hint='Fix it, or use on_error="dead_letter" to set such records aside',
             )
@@ -215,6 +234,16 @@ class Admission:
             problems.add_all(np.arange(records.length), "wrong_type", error.what)
             return Column(np.zeros(records.length, dtype=np.int64))
 
+    def _check_rest(self, records: Records, problems: Problems) -> None:
+        """Check what is kept as it is: columns that records are ordered by, and whole records."""
+        for name, admission in self._orders.items():
+            if name in records.columns:  # else it is null in all of them
+                self._checked(records, name, problems, admission.noted)
+        if self._is_whole and not isinstance(records.columns, ArrowColumns):
+            for name, column in records.columns.items():
+                if not name.startswith(HIDDEN):
+                    note_unstorable(column, name, problems)
+
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)
         if column is None:
@@ -240,7 +269,7 @@ class Admission:
         kept = np.flatnonzero(sound)
         dead_letters = records.rows(bad, exact=True)
         errors = [
-            ErrorRecord(record, *problems.found[row], records.place(row) or where)
+            ErrorRecord(writable(record), *problems.found[row], records.place(row) or where)
             for record, row in zip(dead_letters, bad.tolist(), strict=True)
         ]
         return Admitted(bundle.take(kept), kept, errors, tuple(column.take(kept) for column in ids))
@@ -248,8 +277,9 @@ class Admission:
     def _stop(self, records: Records, problems: Problems, first: int, where: str | None) -> None:
         row = int(problems.rows()[0])
         reason, detail = problems.found[row]
+        record = repr_of(records.row(row))
         raise DataError(
-            f"record {first + row} is invalid ({reason}): {detail}; it is {records.row(row)!r}",
+            f"record {first + row} is invalid ({reason}): {detail}; it is {record}",
             where=records.place(row) or where,
             hint='Fix the record, or use on_error="dead_letter" to set such records aside',
         )
@@ -257,71 +287,3 @@ class Admission:
 
 def _unchanged(column: Column, _: Problems) -> Column:
     return column
-
-
-_SOUND = frozenset({str, int, bytes, bool, dt.date, dt.datetime, dt.timedelta})
-
-
-def check_key(
-    column: Column, problems: Problems, name: str, noun: str = "key", *, nulls: bool = False
-) -> Column:
-    """Record the rows whose key is null, NaN or not hashable; return the column unchanged.
-
-    Strings stay in Arrow, dictionary-encoded or not. ``noun`` is used in messages. With ``nulls``,
-    a null is a key, but NaN is none.
-
-    Raises:
-        InvalidArgument: Values of the column's type cannot be keys.
-    """
-    array = column.arrow
-    if array is None and column.data.dtype == object:
-        _check_objects(column, name, problems, noun, nulls=nulls)
-        return column
-    kind = column.type
-    if kind is not None:
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if pa.types.is_nested(kind):
-            raise InvalidArgument(
-                f"the {noun} column {name!r} is {kind}, which cannot be {_a(noun)}",
-                hint="Use a column of plain values, such as integers or strings",
-            )
-        if pa.types.is_floating(kind):
-            _check_floats(column, name, problems, noun)
-    elif column.data.dtype == np.float64:
-        _check_floats(column, name, problems, noun)
-    if not nulls and (null := column.nulls()) is not None:
-        problems.add_all(np.flatnonzero(null), f"null_{noun}", f"the {noun} {name!r} is null")
-    return column
-
-
-def _check_floats(column: Column, name: str, problems: Problems, noun: str) -> None:
-    data = column.data
-    if data.size and math.isnan(data.min()):
-        nan = np.isnan(data) if column.valid is None else np.isnan(data) & column.valid
-        problems.add_all(np.flatnonzero(nan), f"null_{noun}", f"the {noun} {name!r} is NaN")
-
-
-def _check_objects(
-    column: Column, name: str, problems: Problems, noun: str, *, nulls: bool
-) -> None:
-    values = column.data.tolist()
-    if set(map(type, values)) <= _SOUND and column.valid is None:
-        return
-    for row, value in enumerate(column.to_list(exact=True)):
-        if type(value) in _SOUND:
-            continue
-        if value is None:
-            if not nulls:
-                problems.add(row, f"null_{noun}", f"the {noun} {name!r} is null")
-        elif is_nan(value):
-            problems.add(row, f"null_{noun}", f"the {noun} {name!r} is {value!r}")
-        else:
-            try:
-                hash(value)
-            except TypeError:
-                problems.add(row, "wrong_type", f"{describe(name, value)} cannot be {_a(noun)}")
-
-
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun == "id" else f"a {noun}"

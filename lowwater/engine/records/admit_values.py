@@ -11,11 +11,20 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
+from lowwater.engine.records.batch import HIDDEN, shown_name
 from lowwater.engine.records.columns import Column, Mask, type_from_bytes, type_to_bytes
 from lowwater.engine.records.problems import Problems, is_nan
 from lowwater.engine.records.python_values import python_values
+from lowwater.engine.records.storable import (
+    Fault,
+    are_leaves,
+    detail_of,
+    fault_of,
+    note_unstorable,
+)
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.arrays import object_array
+from lowwater.state.codec import of_base
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
 Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordered", "booleans"]
@@ -25,12 +34,17 @@ Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordere
 """
 
 
+AGGREGATE = "its aggregate"
+"""What reads a column, in words."""
+
 _TAKES: dict[Needs, frozenset[str]] = {
     "numbers": frozenset({"number", "bool"}),
     "booleans": frozenset({"bool"}),
 }
 _WANTED = {"numbers": "numbers", "booleans": "booleans", "ordered": "values with an order"}
 _ORDERED = (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal)
+_PLAIN = frozenset({type(None), bool, int, float, *_ORDERED})
+_PARTIAL = (set, frozenset)  # `<` says which is a part of which: of two sets perhaps neither
 
 
 @final
@@ -43,12 +57,17 @@ class ValueAdmission:
     Args:
         name: The column's name.
         needs: What the aggregates that read it accept.
+        reader: What reads it, in words: an argument of a method, such as ``order=``, reads it as
+            aggregates do.
     """
 
-    def __init__(self, name: str, needs: Needs) -> None:
-        self._name = name
+    def __init__(self, name: str, needs: Needs, reader: str = AGGREGATE) -> None:
+        self._name = shown_name(name)
         self._needs = needs
+        self._reader = reader
         self._anything = needs in ("anything", "nothing", "presence")
+        # Columns of lowwater's own are made of the record's fields, which are looked at themselves.
+        self._is_kept = needs == "anything" and not name.startswith(HIDDEN)
         self._kind: str | None = None
         self._type: pa.DataType | None = None
         self._floating = False
@@ -70,13 +89,40 @@ class ValueAdmission:
             InvalidArgument: The type of the first typed column can never be valid.
         """
         if column.type is None and column.data.dtype == object:
-            return column if self._anything else self._admit_objects(column, problems)
+            if not self._anything:
+                return self._admit_objects(column, problems)
+            if self._is_kept:
+                note_unstorable(column, self._name, problems)
+            return column
         return self._admit_typed(column, problems)
 
+    def noted(self, column: Column, problems: Problems) -> Column:
+        """Record the invalid rows of a column that stays as it is, as one that orders records.
+
+        Raises:
+            InvalidArgument: The type of the first typed column can never be valid.
+        """
+        if column.type is None and column.data.dtype == object:
+            values = column.to_list()
+            kinds = set(map(type, values)) - {type(None)}
+            if not kinds <= {int} or not are_leaves(values) or self._kind not in (None, "number"):
+                self._one_by_one(values, problems, in_64_bits=False)
+            elif kinds:
+                self._kind = "number"
+            return column
+        kind = self._typed_kind(column)
+        if kind == "null":
+            return column
+        if self._kind is None:
+            self._check_kind(kind, column)
+        if kind != self._kind:
+            self._reject_all(column, problems)
+        elif column.data.dtype == np.float64:
+            self._note_nan(column, problems)
+        return column
+
     def _admit_typed(self, column: Column, problems: Problems) -> Column:
-        kind = "number" if column.type is None else _kind_of(column.type)
-        if column.type is None and column.data.dtype == np.bool_:
-            kind = "bool"
+        kind = self._typed_kind(column)
         if kind == "null":
             return self._nulls(len(column))
         if self._kind is None:
@@ -91,13 +137,19 @@ class ValueAdmission:
         self._type = column.type
         return column
 
+    @staticmethod
+    def _typed_kind(column: Column) -> str:
+        if column.type is not None:
+            return _kind_of(column.type)
+        return "bool" if column.data.dtype == np.bool_ else "number"
+
     def _check_kind(self, kind: str, column: Column) -> None:
         takes = _TAKES.get(self._needs)
         if not self._anything and (kind == "nested" or (takes is not None and kind not in takes)):
             raise InvalidArgument(
-                f"the column {self._name!r} is {column.type or column.data.dtype}, but its "
-                f"aggregate needs {_WANTED[self._needs]}",
-                hint="Aggregate another column, or convert this one first",
+                f"the column {self._name!r} is {column.type or column.data.dtype}, but "
+                f"{self._reader} needs {_WANTED[self._needs]}",
+                hint="Use another column, or convert this one first",
             )
         self._kind = kind
 
@@ -107,15 +159,20 @@ class ValueAdmission:
             return column if self._anything else self._admit_objects(column, problems)
         if data.dtype == np.float64:
             self._floating = True
-            if not self._anything and data.size and math.isnan(data.min()):
-                nan = np.isnan(data)
-                if column.valid is not None:
-                    nan &= column.valid
-                problems.add_all(np.flatnonzero(nan), "nan", f"{self._name!r} is NaN")
+            if not self._anything:
+                self._note_nan(column, problems)
             return column
         if self._floating:
             return Column(data.astype(np.float64), column.valid, pa.float64())
         return column
+
+    def _note_nan(self, column: Column, problems: Problems) -> None:
+        data = column.data
+        if data.size and math.isnan(data.min()):
+            nan = np.isnan(data)
+            if column.valid is not None:
+                nan &= column.valid
+            problems.add_all(np.flatnonzero(nan), "nan", f"{self._name!r} is NaN")
 
     def _cast(self, column: Column, problems: Problems) -> Column:
         given = column.to_arrow()
@@ -161,7 +218,8 @@ class ValueAdmission:
             made = self._plain_numbers(values, kinds)
             if made is not None:
                 return self._numbers(made, problems)
-        return self._one_by_one(values, problems)
+        sound, values = self._one_by_one(values, problems)
+        return self._packed(values, sound)
 
     def _plain_numbers(self, values: list[Any], kinds: set[type]) -> Column | None:
         """Convert ints and floats to a column; ``None`` if an int does not fit 64 bits."""
@@ -179,36 +237,49 @@ class ValueAdmission:
         self._kind = "number"
         return Column(np.array(filled, dtype=np.float64) if ints is None else ints, valid)
 
-    def _one_by_one(self, values: list[Any], problems: Problems) -> Column:
+    def _one_by_one(
+        self, values: list[Any], problems: Problems, *, in_64_bits: bool = True
+    ) -> tuple[Mask, list[Any]]:
+        """Record invalid values; return which are valid, and all as plain as they can be."""
+        if not set(map(type, values)) <= _PLAIN:
+            values = [value if type(value) in _PLAIN else of_base(value) for value in values]
+        all_leaves = are_leaves(values)
         sound = np.zeros(len(values), dtype=np.bool_)
         for row, value in enumerate(values):
             if value is None:
                 continue
-            kind = _kind_of_value(value)
-            takes = _TAKES.get(self._needs)
-            if kind is None or (takes is not None and kind not in takes):
-                wanted = _WANTED[self._needs]
-                detail = f"{describe(self._name, value)} is not one of {wanted}"
-                problems.add(row, "wrong_type", detail)
-            elif self._kind is not None and kind != self._kind:
-                detail = f"{describe(self._name, value)} comes after values of kind {self._kind}"
-                problems.add(row, "wrong_type", detail)
-            elif kind == "number" and not isinstance(value, (float, np.floating)):
-                if _fits(value):
-                    self._kind = kind
-                    sound[row] = True
-                else:
-                    detail = f"{describe(self._name, value)} does not fit 64 bits"
-                    problems.add(row, "wrong_type", detail)
-            elif is_nan(value):
-                self._kind = kind
-                self._floating = True
-                problems.add(row, "nan", f"{self._name!r} is NaN")
-            else:
-                self._kind = kind
-                self._floating |= kind == "number"
+            fault = self._fault(value, is_leaf=all_leaves, in_64_bits=in_64_bits)
+            if fault is None:
                 sound[row] = True
-        return self._packed(values, sound)
+            else:
+                problems.add(row, *fault)
+        return sound, values
+
+    def _fault(self, value: Any, *, is_leaf: bool, in_64_bits: bool) -> Fault | None:
+        """Return why a value is invalid; learn the kind of one that is valid."""
+        name = self._name
+        if not is_leaf and isinstance(value, (tuple, list)) and (found := fault_of(value)):
+            return detail_of(name, value, found)  # before its parts are looked at one by one
+        kind = _kind_of_value(value)
+        takes = _TAKES.get(self._needs)
+        if kind is None or (takes is not None and kind not in takes):
+            wanted = _WANTED[self._needs]
+            return "wrong_type", f"{describe(name, value)} is not one of {wanted}"
+        if self._kind is not None and kind != self._kind:
+            return "wrong_type", f"{describe(name, value)} comes after values of kind {self._kind}"
+        is_number = kind == "number"
+        if is_number and not isinstance(value, (float, np.floating)):
+            if in_64_bits and not _fits(value):
+                return "wrong_type", f"{describe(name, value)} does not fit 64 bits"
+        elif is_nan(value) or (kind.startswith(_NESTED) and _holds_nan(value)):
+            self._kind = kind
+            self._floating |= is_number
+            return "nan", f"{name!r} is NaN" if is_nan(value) else f"{name!r} holds NaN"
+        if not is_leaf and (found := fault_of(value)):
+            return detail_of(name, value, found)
+        self._kind = kind
+        self._floating |= isinstance(value, (float, np.floating))
+        return None
 
     def _packed(self, values: list[Any], sound: Mask) -> Column:
         if self._kind in ("number", "bool"):
@@ -249,8 +320,15 @@ _TYPE_KINDS = (
 )
 
 
+_NESTED = ("tuple of ", "list of ")
+
+
 def _kind_of_value(value: Any) -> str | None:
-    """Return the kind of a Python value; ``None`` if such values have no order."""
+    """Return the kind of a Python value; ``None`` if such values have no order.
+
+    Two values of one kind can be compared, whatever they are: that of a tuple or list says the
+    kinds of what is in it.
+    """
     if isinstance(value, (bool, np.bool_)):
         return "bool"
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
@@ -261,11 +339,28 @@ def _kind_of_value(value: Any) -> str | None:
         return "datetime" if value.tzinfo is None else "datetime with a time zone"
     if isinstance(value, _ORDERED):
         return next(base.__name__ for base in _ORDERED if isinstance(value, base))
+    if isinstance(value, _PARTIAL):
+        return None
+    if type(value) in (tuple, list):
+        parts = []
+        for item in value:
+            kind = "None" if item is None else _kind_of_value(item)
+            if kind is None:
+                return None
+            parts.append(kind)
+        inner = ", ".join(parts if len(set(parts)) > 1 else parts[:1]) or "nothing"
+        return f"{type(value).__name__} of {inner}"
     try:
         bool(value < value)  # raises if such values cannot be compared
-    except (TypeError, ValueError):
+    except Exception:  # whatever a class of the user raises there
         return None
     return type(value).__name__
+
+
+def _holds_nan(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_holds_nan, value))
+    return is_nan(value)
 
 
 def _without_nulls(value: Any) -> Any:

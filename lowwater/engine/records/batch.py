@@ -12,6 +12,7 @@ import pyarrow as pa
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.python_values import is_zone
+from lowwater.engine.records.storable import MOST_NESTED as MOST_NESTED
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -19,8 +20,6 @@ HIDDEN = "__lw_"
 """Prefix of lowwater's internal columns, which users never see in a record."""
 SIDE = HIDDEN + "side"
 """Prefix of hidden columns that belong to the primary key of a table: see ``JoinedColumns``."""
-MOST_NESTED = 40
-"""How deep values may be nested: Arrow's files hold 64 levels, and Parquet's about 45 of lists."""
 TRACED = HIDDEN + "traced"
 """Hidden column of traced runs: the number of each record in its source."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lowwater.display.text import repr_of, shown
 from lowwater.engine.records.pane_table import JSON, encoding_of, tag, to_values
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.time import format_instant
@@ -17,6 +18,8 @@ from lowwater.time import format_instant
 ROWS_AT_ONCE = 16_384
 """Rows converted to Python values at a time, because they take far more memory than a table."""
 
+_MOST_BITS = 10_000
+"""Of longer integers Python prints no digits, lest it take for ever."""
 _ANYTHING = tag(pa.field("", pa.string()), JSON)
 _LATE = pa.schema(
     [
@@ -153,7 +156,7 @@ def to_json(row: Any) -> str:
     """Encode a value as JSON: instants as ISO-8601, NaN as null, unsupported types as text."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
-    except (TypeError, ValueError):  # NaN, or keys that are no text
+    except (TypeError, ValueError):  # NaN, keys that are no text, or a number of endless digits
         return json.dumps(_plainest(row), ensure_ascii=False, default=_plain)
 
 
@@ -167,14 +170,23 @@ def _plain(value: Any) -> Any:
         return sorted(value, key=repr)
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    return str(value)
+    try:
+        return str(value)
+    except Exception:  # a class of the user
+        return repr_of(value)
 
 
 def _plainest(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plainest(item) for key, item in value.items()}
+        return {_name(key): _plainest(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plainest(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _MOST_BITS:
+        return shown(value)
     return value
+
+
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else str(_plain(key))

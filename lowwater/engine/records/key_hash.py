@@ -344,6 +344,17 @@ def _hash_distinct(values: list[Any]) -> UInt64Array:
     return hashes
 
 
+def has_hash(value: Any) -> bool:
+    """Return whether a value, which Python can hash, is one that :func:`hash_keys` takes."""
+    try:
+        kind = _kind_of_type(type(value))  # type: ignore[arg-type]  # classes are hashable
+    except StateError:
+        return False
+    if kind in (_Kind.SEQUENCE, _Kind.SET):
+        return all(map(has_hash, value))
+    return True
+
+
 def _kind_of(value: Any) -> _Kind:
     kind = _kind_of_type(type(value))  # type: ignore[arg-type]  # classes are hashable
     if kind in _MAY_BE_NAN and value != value:  # NaN and NaT differ from themselves

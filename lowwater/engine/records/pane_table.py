@@ -23,6 +23,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME, python_values
 from lowwater.engine.records.steps import INSERT, KINDS, RETRACT, TIMINGS, PaneBatch
 from lowwater.errors import DataError
+from lowwater.state.codec import of_base
 from lowwater.time import Instant, Int64Array
 
 Tabular = TypeVar("Tabular", pa.Table, pa.RecordBatch)
@@ -314,7 +315,7 @@ def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
             raise DataError(
                 f"the column {name!r} holds a {type(value).__name__} that cannot be encoded: "
                 f"{error}",
-                hint="Have the aggregate return numbers, text, lists, dicts or dataclasses",
+                hint="Return or emit numbers, text, times, lists, dicts or dataclasses",
             ) from error
     return pa.array(encoded, type=pa.binary())
 
@@ -380,6 +381,8 @@ def _as_plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Instant):
         return int(value)
+    if (base := of_base(value)) is not value:
+        return base
     raise TypeError(f"{type(value).__name__} has no form in msgpack")
 
 

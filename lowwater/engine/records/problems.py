@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, final
 
 import numpy as np
 
+from lowwater.display.text import repr_of
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.time import Int64Array
 
@@ -78,7 +80,7 @@ class Tally:
         for error in errors:
             count, example = self.failed.get(error.reason, (0, ""))
             if not count:
-                example = f"{error.detail}; it is {error.record!r}"
+                example = f"{error.detail}; it is {repr_of(error.record)}"
                 if len(example) > _LONGEST_EXAMPLE:
                     example = f"{example[:_LONGEST_EXAMPLE]}…"
             self.failed[error.reason] = (count + 1, example)
@@ -107,7 +109,14 @@ def is_nan(value: Any) -> bool:
 
     The types are checked first: ``!=`` of arbitrary objects may raise or return an array.
     """
-    return isinstance(value, _MAY_BE_NAN) and bool(value != value)
+    if isinstance(value, Decimal):
+        return value.is_nan()  # a signalling one raises where it is compared
+    if not isinstance(value, _MAY_BE_NAN):
+        return False
+    try:
+        return bool(value != value)
+    except Exception:  # a class derived from one of these
+        return False
 
 
 _MAY_BE_NAN = (float, np.floating, np.datetime64, np.timedelta64, datetime, timedelta)

@@ -75,7 +75,7 @@ def _joined(text: str) -> PipelineRun:
 def evil_displays(folder: Path) -> dict[str, str]:
     """Return each display, with names, keys, values and messages that try to break out."""
     rows = [
-        {"at": at, "came": "2024-05-01T12:20:00Z", NAME: EVIL}
+        {"at": at, "came": "2024-05-01T12:20:00Z", NAME: NAME}
         for at in ("2024-05-01T12:00:00Z", "2024-05-01T12:19:00Z", "2024-05-01T12:00:01Z", EVIL)
     ]
     result = collected(rows, key=NAME, field=NAME, name=EVIL)
@@ -86,19 +86,19 @@ def evil_displays(folder: Path) -> dict[str, str]:
     path = folder / '<script>alert(1)&".csv'
     path.write_text("at,k\n2024-05-01T12:00:00Z,1\n")
     read = lw.read_csv(path, time="at").key_by("k").window(lw.FixedWindows("1m"))
-    scenario = Scenario(start="12:00").add((EVIL, "12:00:10", EVIL), at="12:01").end()
+    scenario = Scenario(start="12:00").add((NAME, "12:00:10", NAME), at="12:01").end()
     return {
         "result": result._repr_html_(),
         "final": result.final()._repr_html_(),
         "process": process.collect()._repr_html_(),
         "scenario": scenario.run(windows=lw.FixedWindows("1m"))._repr_html_(),
-        "scenario of a join": _joined(EVIL)._repr_html_(),
+        "scenario of a join": _joined(NAME)._repr_html_(),
         "pipeline": read.aggregate(n=lw.count()).named(EVIL)._repr_html_(),
         "process pipeline": process._repr_html_(),
         "output": process.write_jsonl(folder / "out")._repr_html_(),
         "metrics": result.metrics._repr_html_(),
-        "explanation": result.explain(EVIL, "2024-05-01T12:00:00Z")._repr_html_(),
-        "why": result.why({NAME: EVIL})._repr_html_(),
+        "explanation": result.explain(NAME, "2024-05-01T12:00:00Z")._repr_html_(),
+        "why": result.why({NAME: NAME})._repr_html_(),
         "lines": Explanation((EVIL, f"  12:00  fired EARLY #0: {EVIL}", ""))._repr_html_(),
         "profile": result.lateness_profile()._repr_html_(),
         "findings": Findings((Finding("error", EVIL, EVIL, EVIL),))._repr_html_(),

@@ -23,11 +23,12 @@ from tests.unit.viz.viz_runs import RETRACTING, all_diagrams, diagram_of, nine_e
 DIAGRAMS = all_diagrams()
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 EVIL = "</svg><script>alert('1')</script>&\"]]>\x00\x1b\ud800"
+VALUE = EVIL.replace("\ud800", "")  # half a pair is no text that a stage takes
 
 
 def evil_diagram() -> Diagram:
-    scenario = Scenario(start="12:00").add((EVIL, "12:00:10", EVIL), at="12:01")
-    scenario = scenario.add((EVIL, "12:00:20", "b"), at="12:02").end(at="12:03")
+    scenario = Scenario(start="12:00").add((VALUE, "12:00:10", VALUE), at="12:01")
+    scenario = scenario.add((VALUE, "12:00:20", "b"), at="12:02").end(at="12:03")
     windowing = lw.Windowing(windows=lw.FixedWindows("1m"), accumulation="accumulating")
     run = scenario.run_windowing(windowing, aggregate={EVIL: lw.collect()}, trace=True)
     return run.diagram()

@@ -1,0 +1,201 @@
+"""The places where a user's value enters a run, or a later part of it: a pipeline for each.
+
+A new place is an entry of :data:`PLACES`. The pipeline reads records with the fields ``t``, ``k``,
+``v`` and ``n``. The poison record has its value in ``field``, and unless that is the key a key of
+its own, so that what sound keys come to is the same with and without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import lowwater as lw
+
+Build = Callable[[Any], Any]
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """One of them.
+
+    Args:
+        build: Makes the pipeline of a stream of records.
+        field: Which field of the poison record has the value.
+        sound: Returns the value of a sound record in that field, of its number.
+        python: Whether workers have something to do in it.
+    """
+
+    build: Build
+    field: str = "v"
+    sound: Callable[[int], Any] = lambda n: n
+    python: bool = False
+
+
+class Echo:
+    """Emits each record, and how many there were of its key."""
+
+    seen = lw.value_cell(0)
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.seen.set(ctx.seen.get() + 1)
+        ctx.emit({"n": record["n"], "v": record["v"], "seen": ctx.seen.get()})
+
+
+class EmitsValue:
+    """Emits a field alone."""
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit(VALUES[record["n"]])
+        ctx.emit(record["n"])
+
+
+class EmitsRecord:
+    """Emits a record, with a value that was not in the one it got."""
+
+    seen = lw.value_cell(0)
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.seen.set(ctx.seen.get() + 1)
+        ctx.emit({"n": record["n"], "x": VALUES[record["n"]]})
+        ctx.emit({"n": record["n"], "x": ctx.seen.get()})
+
+
+class EmitsAside:
+    """Emits the odd value to an output of its own, from a timer."""
+
+    outputs = ("odd",)
+    number = lw.value_cell()
+    later = lw.timer()
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.number.set(record["n"])
+        ctx.later.set(ctx.time + 1)
+        ctx.emit({"n": record["n"]})
+
+    def on_timer(self, name: str, ctx: Any) -> None:
+        number = ctx.number.get()
+        ctx.emit({"n": number, "odd": {"inner": VALUES[number]}})
+        ctx.emit({"n": -number, "odd": 0})
+
+
+VALUES: dict[int, Any] = {}
+"""What processes emit for the record of a number; the test fills it."""
+
+
+class Longest:
+    """A combiner of the user's: how many values there were."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: Any) -> int:
+        return accumulator + 1
+
+    def merge_accumulators(self, accumulators: Any) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
+
+
+def _windows(stream: Any, *keys: Any) -> Any:
+    return stream.key_by(*keys).window(lw.FixedWindows("1h"))
+
+
+def _aggregate(**specs: Any) -> Build:
+    return lambda stream: _windows(stream, "k").aggregate(**specs)
+
+
+def _other(stream: Any) -> Any:
+    return stream.filter(lw.col("n") % 2 == 0)
+
+
+def _key(n: int) -> str:
+    return f"k{n % 3}"
+
+
+PLACES: dict[str, Place] = {
+    "key": Place(lambda s: _windows(s, "k").aggregate(c=lw.count()), "k", _key),
+    "key of ints": Place(lambda s: _windows(s, "k").aggregate(c=lw.count()), "k", lambda n: n % 3),
+    "keys": Place(lambda s: _windows(s, "n", "k").aggregate(c=lw.count()), "k", _key),
+    "function of a key": Place(
+        lambda s: _windows(s, lambda row: row["v"]).aggregate(c=lw.count()), python=True
+    ),
+    "key of a process": Place(lambda s: s.key_by("k").process(Echo()), "k", _key, python=True),
+    "id": Place(
+        lambda s: _windows(s.deduplicate(id="v", within="1h"), "k").aggregate(c=lw.count())
+    ),
+    "ids": Place(
+        lambda s: _windows(s.deduplicate(id=("n", "v"), within="1h"), "k").aggregate(c=lw.count())
+    ),
+    "count": Place(_aggregate(a=lw.count("v"))),
+    "sum": Place(_aggregate(a=lw.sum("v"))),
+    "mean": Place(_aggregate(a=lw.mean("v"), b=lw.var("v"))),
+    "max": Place(_aggregate(a=lw.max("v"), b=lw.min("v"))),
+    "max of texts": Place(_aggregate(a=lw.max("v"), b=lw.min("v")), sound=str),
+    "max of tuples": Place(_aggregate(a=lw.max("v"), b=lw.min("v")), sound=lambda n: (n, "x")),
+    "any": Place(_aggregate(a=lw.any("v"), b=lw.all("v")), sound=lambda n: n % 2 == 0),
+    "first": Place(_aggregate(a=lw.first("v"), b=lw.last("v"))),
+    "first by": Place(_aggregate(a=lw.first("n", by="v"), b=lw.last("n", by="v"))),
+    "max by": Place(_aggregate(a=lw.max_by("v", by="n"), b=lw.min_by("v", by="n"))),
+    "by": Place(_aggregate(a=lw.max_by("n", by="v"), b=lw.min_by("n", by="v"))),
+    "collect": Place(_aggregate(a=lw.collect("v"))),
+    "set": Place(_aggregate(a=lw.collect_set("v"), b=lw.count_distinct("v"))),
+    "combiner": Place(_aggregate(a=lw.combine(Longest(), "v")), python=True),
+    "group": Place(lambda s: _windows(s, "k").group()),
+    "process": Place(lambda s: s.key_by("k").process(Echo()), python=True),
+    "process in order": Place(
+        lambda s: s.key_by("k").process(Echo(), order="event_time"), python=True
+    ),
+    "process in windows": Place(lambda s: _windows(s, "k").process(Echo()), python=True),
+    "emitted value": Place(lambda s: s.key_by("k").process(EmitsValue()), "", python=True),
+    "emitted record": Place(lambda s: s.key_by("k").process(EmitsRecord()), "", python=True),
+    "emitted by a timer": Place(lambda s: s.key_by("k").process(EmitsAside()), "", python=True),
+    "emitted to a stage": Place(
+        lambda s: _windows(s.key_by("k").process(EmitsRecord()), "k").aggregate(
+            a=lw.collect("x"), c=lw.count()
+        ),
+        "",
+        python=True,
+    ),
+    "passed": Place(lambda s: s.filter(lw.col("n") >= 0)),
+    "step": Place(
+        lambda s: _windows(
+            s.map(lambda row: {**row, "w": row["v"]})
+            .filter(lambda row: row["n"] >= 0)
+            .flat_map(lambda row: [row]),
+            "k",
+        ).aggregate(a=lw.collect("w")),
+        python=True,
+    ),
+    "table": Place(lambda s: s.table(key="n").changes()),
+    "key of a table": Place(lambda s: s.table(key="v").changes()),
+    "order of a table": Place(lambda s: s.table(key="k", order="v").changes()),
+    "group of a table": Place(
+        lambda s: s.table(key="n").group_by("v").aggregate(c=lw.count()).changes()
+    ),
+    "aggregate of a table": Place(
+        lambda s: (
+            s.table(key="n").group_by("k").aggregate(a=lw.max("v"), b=lw.collect("v")).changes()
+        )
+    ),
+    "key of a join": Place(lambda s: s.join(_other(s), on="v", within="1m")),
+    "joined": Place(lambda s: s.join(_other(s), on="n", within="1m", how="left")),
+    "joined in windows": Place(
+        lambda s: s.join(_other(s), on="n", within=lw.FixedWindows("1h"), how="outer")
+    ),
+    "versions": Place(lambda s: s.join_as_of(_other(s), on="k")),
+    "order of versions": Place(lambda s: s.join_as_of(s, on="k", order="v")),
+    "joined tables": Place(
+        lambda s: s.table(key="n").join(_other(s).table(key="k"), on="k", how="left").changes()
+    ),
+    "gap": Place(
+        lambda s: s.key_by("k").window(lw.Sessions(gap_column="v")).aggregate(c=lw.count()),
+        sound=lambda n: 1_000_000 + n,
+    ),
+    "time": Place(lambda s: _windows(s, "k").aggregate(c=lw.count()), "t", lambda n: n * 1_000_000),
+}
+"""The places by name."""
