@@ -27,6 +27,7 @@ from lowwater.io.paths import PathLike, as_paths, is_remote
 from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.folders import checked_path
 from lowwater.io.sinks.json_lines_file import is_file_name
+from lowwater.io.sinks.left_folder import left_folder
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
 from lowwater.io.uris import RemotePlace
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
@@ -299,6 +300,7 @@ def _prepared(
         budget,
         remove=names,
         drop_undelivered=drop_undelivered,
+        reopen=left_folder,
     )
     return durable, outcomes
 

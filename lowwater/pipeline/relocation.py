@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lowwater.engine.graph.sources import GrowingMap
@@ -18,6 +19,7 @@ from lowwater.state.formats import decoding
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 
+_NOTHING: Mapping[str, Any] = {"description": {"sources": {}}, "outputs": [], "held": []}
 _REMOTE = re.compile(r"([A-Za-z_]\w* )([A-Za-z][A-Za-z0-9+.-]+://.*)", re.DOTALL)
 """A sink's place in a store: the kind of the sink, and the URI."""
 
@@ -50,7 +52,7 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
     if not there:
         raise InvalidArgument(f"there is nothing at {after!r}", hint="Move the files there first")
     with RocksStore(place) as store:
-        record = read_run(store, str(place)) or {"description": {"sources": {}}, "outputs": []}
+        record = read_run(store, str(place)) or {**_NOTHING}
         with decoding("the description of the pipeline"):
             sources = record["description"]["sources"].values()
             names = [name for source in sources for name in source["paths"]]
@@ -85,6 +87,9 @@ def _relocate(record: dict[str, Any], old: str, new: str) -> None:
     record["outputs"] = [
         [number, name, text, [_moved_place(place, old, new) for place in places]]
         for number, name, text, places in record["outputs"]
+    ]
+    record["held"] = [
+        replace(one, place=_moved_place(one.place, old, new)) for one in record["held"]
     ]
     for source in (record["run"] or {"sources": {}})["sources"].values():
         position = source["position"]

@@ -241,6 +241,7 @@ def _part_of(record: Mapping[str, Any], names: Sequence[str], *, is_first: bool)
         **record,
         "moved": [],
         "outputs": outputs,
+        "held": [one for one in record["held"] if one.output in {number for number, *_ in outputs}],
         "description": {
             **description,
             "sources": _some(description["sources"], names),
@@ -293,6 +294,7 @@ def _merged(records: Sequence[Mapping[str, Any]], places: Sequence[Path]) -> dic
         "openings": list(dict.fromkeys(one for record in records for one in record["openings"])),
         "outputs": outputs,
         "outputs_given": max(record["outputs_given"] for record in records),
+        "held": [one for record in records for one in record["held"]],
         "description": {
             **first["description"],
             **described,

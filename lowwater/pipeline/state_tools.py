@@ -15,7 +15,16 @@ import pyarrow as pa
 from lowwater.engine.join.stored_sides import TABLES as RECORD_TABLES
 from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.local.delivery import Delivery
-from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
+from lowwater.engine.local.run_record import (
+    FORMAT,
+    GROWN,
+    HELD,
+    OUTBOX,
+    RUN,
+    StoredHeld,
+    read_outbox,
+    read_run,
+)
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import count_keys, verify_process
 from lowwater.engine.process.passing import TABLES as PASSING_TABLES
@@ -103,6 +112,8 @@ class StateInfo:
         keys: How many keys have state.
         outbox: The deliveries that come again at the next start.
         sizes: What each table takes.
+        waiting: What had been delivered by the last commit and waits to be published, a line for
+            each place. Readers do not see it, and there is no other copy.
         moved: The directories that the state was split or merged into: runs go on over these.
     """
 
@@ -124,6 +135,7 @@ class StateInfo:
     outbox: tuple[Delivery, ...]
     sizes: tuple[Size, ...]
     moved: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
 
     def to_text(self) -> str:
         """Return it all in lines that a person can read."""
@@ -148,6 +160,7 @@ class StateInfo:
             ("windows", f"{self.open_windows:,} open, {self.finished_windows:,} closed"),
             ("keys", f"{self.keys:,}"),
             ("outbox", "; ".join(map(_delivery, self.outbox)) or "empty"),
+            *([("waiting", "; ".join(self.waiting))] if self.waiting else []),
         ]
         width = max(len(name) for name, _ in facts)
         lines = [self.path, *(f"  {name.ljust(width)}  {text}" for name, text in facts)]
@@ -203,6 +216,7 @@ def state_info(path: PathLike) -> StateInfo:
             outbox=tuple(read_outbox(store)),
             sizes=tuple(sizes),
             moved=tuple(record.get("moved", ())),
+            waiting=tuple(_waiting(one) for one in record.get("held", ()) if one.files),
         )
 
 
@@ -448,14 +462,19 @@ def _sizes(store: RocksStore, record: Mapping[str, Any]) -> list[Size]:
     rows: Counter[tuple[bytes, int]] = Counter()
     sizes: Counter[tuple[bytes, int]] = Counter()
     for key, value in store.scan(b"", END):
-        if key == RUN or key.startswith((OUTBOX, GROWN)):
+        if key == RUN or key.startswith((OUTBOX, GROWN, HELD)):
             table = (b"", key[len(RUN) - 1])
         else:
             stage, _, tag = split_key(key)
             table = (stage, tag)
         rows[table] += 1
         sizes[table] += len(key) + len(value)
-    names = {b"": ("pipeline", {0: "the run", 1: "outbox", 2: "the run, what only grows"})}
+    names = {
+        b"": (
+            "pipeline",
+            {0: "the run", 1: "outbox", 2: "the run, what only grows", 3: "waiting files"},
+        )
+    }
     for place, of in _stages(record):
         tables = {**_TABLES[of["kind"]], **(_IDS if of["deduplicated"] else {})}
         names[stage_prefix(place.stage)] = (place.stage, tables)
@@ -477,6 +496,12 @@ def _position(position: Mapping[str, Any] | None, *, complete: bool) -> str:
     if not position.get("file"):
         return done
     return f"{done}, and {position['batch']:,} batches of {position['file']}"
+
+
+def _waiting(held: StoredHeld) -> str:
+    return (
+        f"{held.rows:,} rows in {len(held.files):,} files of {held.place}, if not published since"
+    )
 
 
 def _delivery(delivery: Delivery) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import PurePath
@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import pyarrow as pa
 
+from lowwater.engine.graph.sources import GrowingMap
 from lowwater.engine.join.views import key_of
 from lowwater.engine.records.pane_table import MICROS_UTC, PANE_FIELDS
 from lowwater.errors import InvalidArgument, describe
@@ -69,6 +70,12 @@ class Delivery:
         return f"{self.epoch:012d}-{self.output:03d}-{self.piece:06d}"
 
     @property
+    def rows(self) -> int:
+        """How many rows it has: panes, late elements and dead letters."""
+        tables = (self.panes, self.late, self.errors)
+        return sum(table.num_rows for table in tables if table is not None)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The names of the key columns: those before ``window_start``, or the primary key."""
         names = self.panes.schema.names
@@ -112,6 +119,12 @@ class Writer:
             state than this one: either has delivered what this writer knows nothing of.
         epoch: The last epoch that the state directory holds. An output that is ahead of it has
             deliveries that this writer would number again.
+        new_id: The :attr:`Held.id` of the sink's place, if it has none yet.
+        held: What sinks of this output held at the last commit, by :attr:`Held.id`. Of an id that
+            is not there nothing is known: the state is older than these lists.
+        again: The ids of the deliveries that come again: a sink may hold some of them, and they are
+            in no list yet.
+        drops: Whether a sink may drop what it held and no longer has. It says what it drops.
     """
 
     id: str
@@ -121,6 +134,10 @@ class Writer:
     opening: str = ""
     openings: tuple[str, ...] = ()
     epoch: int = 0
+    new_id: str = ""
+    held: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict, repr=False)
+    again: frozenset[str] = frozenset()
+    drops: bool = False
 
     def follows(self, opening: str) -> bool:
         """Whether the output that an opening of the same writer wrote may be continued."""
@@ -224,6 +241,33 @@ class Collects(Protocol):
 
     def publish_due(self) -> None:
         """Publish what has collected, if it is time to."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The files of deliveries that a sink took and no reader sees yet: there is no other copy.
+
+    Args:
+        id: Names the place where they are, wherever it is moved; random.
+        files: By name the size in bytes, the CRC-32, and the number of rows.
+    """
+
+    id: str
+    files: GrowingMap
+
+
+@runtime_checkable
+class Holds(Protocol):
+    """What a sink has, beside the methods of :class:`Sink`, that keeps what no reader sees yet.
+
+    A commit stores what the sink holds, so that a restart notices what is gone or damaged, and that
+    a run without the sink can publish it.
+    """
+
+    def unpublished(self) -> Held | None:
+        """Return what the sink holds; ``None`` if it neither looked at its place nor opened it."""
         ...
 
 

@@ -23,6 +23,7 @@ from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
 from lowwater.engine.local.compatibility import describe_graph, stored_stages
 from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.local.graph_change import GraphChange, find_change
+from lowwater.engine.local.left_places import LeftPlaces, Reopen, cannot_reopen
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import encode_delivery
 from lowwater.engine.local.outcomes import Outcome
@@ -30,6 +31,7 @@ from lowwater.engine.local.pieces import Opened, Pieces, RunOutput, opened
 from lowwater.engine.local.run_record import (
     FORMAT,
     OUTBOX,
+    StoredHeld,
     StoredOutput,
     StoredRun,
     moved,
@@ -76,7 +78,9 @@ class DurableRun:
         bundle_size: The run's; it must stay what it was.
         memory: How the memory of the run is shared out.
         remove: The names of parts of the pipeline that may be gone since the last run.
-        drop_undelivered: Whether deliveries to outputs that are gone may be dropped.
+        drop_undelivered: Whether deliveries to outputs that are gone may be dropped, and rows that
+            a sink held and no longer has.
+        reopen: Opens a place that no sink of the run has.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class DurableRun:
         *,
         remove: Collection[str] = (),
         drop_undelivered: bool = False,
+        reopen: Reopen = cannot_reopen,
     ) -> None:
         for read in run.graph.reads:
             if not is_replayable(read.source):
@@ -106,6 +111,7 @@ class DurableRun:
         self._outputs = outputs
         self._remove = remove
         self._drop_undelivered = drop_undelivered
+        self._reopen = reopen
         self._every = every
         leaving = [(output.stage, output.tag) for output in outputs]
         views = [output.view for output in outputs]
@@ -122,6 +128,9 @@ class DurableRun:
         self._known_outputs: Sequence[StoredOutput] = ()
         self._outputs_given = 0
         self._delivered: frozenset[str] = frozenset()  # the places of sinks at the last commit
+        self._held: Sequence[StoredHeld] = ()  # what they held then
+        self._lost_outputs: frozenset[int] = frozenset()
+        self._sinks: Opened | None = None
         # A copy of the directory gets other ids from here on: sinks tell the two apart by them.
         self._opening = uuid.uuid4().hex
         self._openings: list[str] = []  # those that sinks may name: all since the last commit
@@ -139,6 +148,7 @@ class DurableRun:
         """
         with self._memory.open(self._path) as store, closing(self._run):
             stored = self._take_up(store)
+            again = list(read_outbox(store))
             writer = Writer(
                 id=self._state_id,
                 output=0,
@@ -146,24 +156,36 @@ class DurableRun:
                 opening=self._opening,
                 openings=tuple(self._openings),
                 epoch=self._epoch,
+                drops=self._drop_undelivered,
             )
+            left = LeftPlaces(
+                self._held, again, writer, self._reopen, self._lost_outputs, self._path
+            )
+
+            def announce(sinks: Opened) -> None:
+                left.look({held.id for held in sinks.held()})
+                self._announce(store, stored)
+
             with opened(
                 self._outputs,
                 writer,
                 delivered=self._delivered,
-                announce=lambda: self._announce(store, stored),
+                held=self._held,
+                again=again,
+                announce=announce,
             ) as sinks:
+                self._sinks = sinks
                 self._openings = [self._opening]
                 self._tell_sources()  # the last run may have been killed before it did
-                pending = list(read_outbox(store))
-                if pending:
+                if again:
                     _LOG.info(
                         "%d deliveries of epoch %d come again: the last run may not have finished "
                         "them",
-                        len(pending), self._epoch,
+                        len(again), self._epoch,
                     )  # fmt: skip
-                yield from self._deliver(pending)
-                if self._change is not None:
+                left.finish()
+                yield from self._deliver(again, finished=left.outputs)
+                if self._change is not None or left.is_any:
                     # Before anything is read: until here the state is that of the former graph.
                     yield from self._commit(store, [])
                 yield from self._go_on(store, outcomes, sinks)
@@ -184,6 +206,7 @@ class DurableRun:
             path=self._path,
         )
         self._change = change if change.is_any else None
+        self._lost_outputs = frozenset(output.number for output in change.lost_outputs)
         self._known_outputs, self._outputs_given = change.outputs, change.outputs_given
         self._outputs = [
             replace(output, number=known.number)
@@ -202,6 +225,7 @@ class DurableRun:
             name for output in stored_outputs(record) for name in output.places
         )
         self._openings = record["openings"]
+        self._held = record["held"]
         began = time.perf_counter()
         with decoding("the record of the run"):
             self._run.resume(store, record["run"], change.inputs)
@@ -222,12 +246,15 @@ class DurableRun:
         rows = dict.fromkeys(names.values(), 0)
         for delivery in read_outbox(store) if names else ():
             if delivery.output in names:
-                tables = [delivery.panes, delivery.late, delivery.errors]
-                rows[names[delivery.output]] += sum(
-                    each.num_rows for each in tables if each is not None
-                )
-        for name, count in rows.items() if not self._drop_undelivered else ():
-            if count:
+                rows[names[delivery.output]] += delivery.rows
+        for name, count in rows.items():
+            if count and self._drop_undelivered:
+                _LOG.warning(
+                    "%s: the output of %r is gone; what its sinks had not taken of its last %d "
+                    "rows is dropped",
+                    self._path, name, count,
+                )  # fmt: skip
+            elif count:
                 raise StateError(
                     f"the output of {name!r} is gone, and its last {count:,} rows may not have "
                     "been delivered",
@@ -320,6 +347,7 @@ class DurableRun:
             "stages": stages,
             "key_groups": KEY_GROUPS,
             "moved": [],
+            "held": [] if self._sinks is None else self._sinks.held(),
             "run": run,
         }
 
@@ -380,8 +408,20 @@ class DurableRun:
         for reader in self._run.readers:
             reader.committed()
 
-    def _deliver(self, deliveries: Sequence[Delivery]) -> Iterator[Delivery]:
+    def _deliver(
+        self, deliveries: Sequence[Delivery], finished: Collection[int] = ()
+    ) -> Iterator[Delivery]:
+        """Deliver to the sinks.
+
+        Args:
+            deliveries: What to deliver.
+            finished: The outputs of which a place that is left has got these deliveries: a sink
+                that takes over from it gets what follows.
+        """
         sinks = {output.number: output.sinks for output in self._outputs}
+        if self._sinks is not None:
+            for number in sinks.keys() & {*finished}:
+                sinks[number] = [one for one in sinks[number] if not self._sinks.is_new(one)]
         for delivery in deliveries:
             for sink in sinks.get(delivery.output, ()):
                 on_point("before publishing")

@@ -6,6 +6,7 @@ become pieces as soon as there are :data:`PIECE_ROWS` of them, and at the end of
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,14 +17,23 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import MAIN
 from lowwater.engine.join.views import View
-from lowwater.engine.local.delivery import OUTPUTS, Collects, Delivery, Looks, Sink, Writer
+from lowwater.engine.local.delivery import (
+    OUTPUTS,
+    Collects,
+    Delivery,
+    Holds,
+    Looks,
+    Sink,
+    Writer,
+)
 from lowwater.engine.local.outcomes import LateElements, Outcome
+from lowwater.engine.local.run_record import StoredHeld
 from lowwater.engine.process.output import Emitted, emitted_table
 from lowwater.engine.records.json_rows import errors_to_table, late_to_table
 from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, StateError
 from lowwater.state.forks import check_process, process_number
 
 PIECE_ROWS = 131_072
@@ -66,13 +76,46 @@ class RunOutput:
 
 @final
 class Opened:
-    """The sinks of a run while they are open; set ``complete`` when all was delivered."""
+    """The sinks of a run while they are open; set ``complete`` when all was delivered.
 
-    def __init__(self, sinks: Iterable[Sink]) -> None:
+    Args:
+        writers: The sinks, and what each of them knows the run by.
+    """
+
+    def __init__(self, writers: Iterable[tuple[Sink, Writer]]) -> None:
         self.complete = False
-        self._collecting = [sink for sink in sinks if isinstance(sink, Collects)]
-
+        self._writers = list(writers)
+        self._collecting = [sink for sink, _ in self._writers if isinstance(sink, Collects)]
         self._process = process_number()
+
+    def held(self) -> list[StoredHeld]:
+        """Return what the sinks hold, those that have opened their places or looked at them.
+
+        Raises:
+            StateError: Two of them hold the same, as the place of one is a copy of the other's.
+        """
+        found: dict[str, StoredHeld] = {}
+        for sink, writer in self._writers:
+            held = sink.unpublished() if isinstance(sink, Holds) else None
+            if held is None:
+                continue
+            (place,) = place_names(sink)
+            if held.id in found:
+                raise StateError(
+                    f"{place!r} is a copy of {found[held.id].place!r}: a run that writes to both "
+                    "could not tell them apart",
+                    hint="Give one of the two sinks an empty place",
+                )
+            found[held.id] = StoredHeld(
+                writer.output, type(sink).__name__, place, held.id, held.files
+            )
+        return list(found.values())
+
+    def is_new(self, sink: Sink) -> bool:
+        """Whether a sink has got nothing of this state before, as far as can be known."""
+        (writer,) = (writer for one, writer in self._writers if one is sink)
+        held = sink.unpublished() if isinstance(sink, Holds) else None
+        return not writer.delivered and (held is None or held.id not in writer.held)
 
     @property
     def is_forked(self) -> bool:
@@ -99,7 +142,9 @@ def opened(
     writer: Writer,
     *,
     delivered: Collection[str] = (),
-    announce: Callable[[], object] = lambda: None,
+    held: Sequence[StoredHeld] = (),
+    again: Sequence[Delivery] = (),
+    announce: Callable[[Opened], object] = Opened.held,
 ) -> Iterator[Opened]:
     """Open all sinks, and close those that were opened, whatever happens.
 
@@ -109,24 +154,39 @@ def opened(
         outputs: The outputs of the run.
         writer: What the sinks know the run by; each sink gets it with the number of its output.
         delivered: The names of places that runs under this name have delivered to before.
+        held: What sinks held at the last commit.
+        again: The deliveries that come again.
         announce: Called when all places were found to be right, before the first one changes.
     """
-    found = Opened(sink for output in outputs for sink in output.sinks)
     writers: list[tuple[Sink, Writer]] = []
     for output in outputs:
+        own = writer_of(writer, output.number, held, again)
         for sink in output.sinks:
             names = place_names(sink)
             before = bool(names) and all(name in delivered for name in names)
-            writers.append((sink, replace(writer, output=output.number, delivered=before)))
+            writers.append((sink, replace(own, delivered=before, new_id=secrets.token_hex(8))))
+    found = Opened(writers)
     for sink, one in writers:
         if isinstance(sink, Looks):
             sink.look(one)
-    announce()
+    announce(found)
     with ExitStack() as stack:
         for sink, one in writers:
             sink.open(one)
             stack.callback(_close, sink, found)
         yield found
+
+
+def writer_of(
+    writer: Writer, number: int, held: Iterable[StoredHeld], again: Iterable[Delivery]
+) -> Writer:
+    """Return what the sinks of an output know a run by."""
+    return replace(
+        writer,
+        output=number,
+        held={one.id: one.files for one in held if one.output == number},
+        again=frozenset(one.id for one in again if one.output == number),
+    )
 
 
 def place_names(sink: Sink) -> list[str]:

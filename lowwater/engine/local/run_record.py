@@ -7,7 +7,7 @@ of its own, so that a commit writes what is new and not what has been there for 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -29,6 +29,7 @@ FORMAT = "the run record"
 RUN = bytes(5)
 OUTBOX = bytes(4) + b"\x01"
 GROWN = bytes(4) + b"\x02"
+HELD = bytes(4) + b"\x03"
 
 _WHAT = "the record of the run"
 _FIELDS: dict[str, tuple[type, ...]] = {
@@ -80,6 +81,7 @@ def read_run(store: StateStore, path: str) -> dict[str, Any] | None:
             for source in record["run"]["sources"].values():
                 _check(source, _SOURCE_FIELDS)
         _restore_grown(store, record)
+        _restore_held(store, record)
         return record
 
 
@@ -98,35 +100,64 @@ class StoredRun:
         if record is not None:
             numbers = {(source, part): number for source, part, number, _ in record["grown"]}
             self._stored = {name: (numbers[name], entries) for name, entries in _growing(record)}
+        # The same of what sinks hold, by the id of its place.
+        self._held: dict[str, tuple[int, GrowingMap]] = {}
+        for one in () if record is None else record.get("held", ()):
+            self._held[one.id] = one.number, one.files
+        self._is_first = True
 
     def write(self, batch: Batch, record: Mapping[str, Any]) -> None:
         """Add the changes to a batch, which must be committed."""
+        self._write(batch, {**record, "held": self._write_held(batch, record.get("held", ()))})
+
+    def _write(self, batch: Batch, record: Mapping[str, Any]) -> None:
         grown: list[list[Any]] = []
         growing = dict(_growing(record))
         if not (growing or self._stored):
             batch.put([RUN], [encode({**record, "grown": grown})])
             return
         for name in [name for name in self._stored if name not in growing]:
-            batch.delete_range(*prefix_range(_grown_prefix(self._stored.pop(name)[0])))
+            batch.delete_range(*prefix_range(_numbered(GROWN, self._stored.pop(name)[0])))
         free = 1 + max((number for number, _ in self._stored.values()), default=-1)
         for name, entries in growing.items():
             number, stored = self._stored.get(name, (free, GrowingMap()))
             free = max(free, number + 1)
             grown.append([*name, number, len(entries)])
-            prefix = _grown_prefix(number)
-            start = len(stored)
-            if not entries.continues(stored):
-                batch.delete_range(*prefix_range(prefix))
-                start = 0
-            if new := entries.since(start):
-                place = encode_int64(np.array([start], dtype=np.int64)).tobytes()
-                batch.put([prefix + place], [encode(new)])
+            _write_new(batch, _numbered(GROWN, number), stored, entries)
             self._stored[name] = number, entries
         batch.put([RUN], [encode({**_without_grown(record), "grown": grown})])
 
+    def _write_held(self, batch: Batch, held: Sequence[StoredHeld]) -> list[list[Any]]:
+        """Add what sinks hold to a batch; return what the record says of it."""
+        if self._is_first and not self._held:
+            batch.delete_range(*prefix_range(HELD))  # an older version keeps rows, not the record
+        self._is_first = False
+        for id_ in self._held.keys() - {one.id for one in held}:
+            batch.delete_range(*prefix_range(_numbered(HELD, self._held.pop(id_)[0])))
+        free = 1 + max((number for number, _ in self._held.values()), default=-1)
+        said = []
+        for one in held:
+            number, stored = self._held.get(one.id, (free, GrowingMap()))
+            free = max(free, number + 1)
+            _write_new(batch, _numbered(HELD, number), stored, one.files)
+            self._held[one.id] = number, one.files
+            said.append([one.output, one.kind, one.place, one.id, number, len(one.files)])
+        return said
 
-def _grown_prefix(number: int) -> bytes:
-    return GROWN + encode_int64(np.array([number], dtype=np.int64)).tobytes()
+
+def _numbered(prefix: bytes, number: int) -> bytes:
+    return prefix + encode_int64(np.array([number], dtype=np.int64)).tobytes()
+
+
+def _write_new(batch: Batch, prefix: bytes, stored: GrowingMap, entries: GrowingMap) -> None:
+    """Add to a batch what entries have beyond the stored ones; all of them if they differ."""
+    start = len(stored)
+    if not entries.continues(stored):
+        batch.delete_range(*prefix_range(prefix))
+        start = 0
+    if new := entries.since(start):
+        place = encode_int64(np.array([start], dtype=np.int64)).tobytes()
+        batch.put([prefix + place], [encode(new)])
 
 
 @final
@@ -160,6 +191,33 @@ def stored_outputs(record: Mapping[str, Any]) -> list[StoredOutput]:
         ]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class StoredHeld:
+    """What a sink held at the last commit, as the state directory knows it.
+
+    Args:
+        output: The number of its output.
+        kind: The name of the sink's class.
+        place: The name of its place.
+        id: The id of that place.
+        files: See :class:`~lowwater.engine.local.delivery.Held`.
+        number: What its rows are stored under; -1 if they are not stored yet.
+    """
+
+    output: int
+    kind: str
+    place: str
+    id: str
+    files: GrowingMap
+    number: int = -1
+
+    @property
+    def rows(self) -> int:
+        """How many rows the files have."""
+        return sum(rows for _, _, rows in self.files.values())
+
+
 def moved(record: Mapping[str, Any], path: str) -> StateError:
     """Return the error for a state directory whose state was moved to others."""
     places = ", ".join(map(repr, record["moved"]))
@@ -174,6 +232,7 @@ def moved(record: Mapping[str, Any], path: str) -> StateError:
 def rewrite_run(batch: Batch, record: Mapping[str, Any]) -> None:
     """Replace the record of a run, where what only grows has changed after all."""
     batch.delete_range(*prefix_range(GROWN))
+    batch.delete_range(*prefix_range(HELD))
     StoredRun(None).write(batch, record)
 
 
@@ -198,15 +257,34 @@ def _without_grown(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**record, "run": {**run, "sources": sources}}
 
 
-def _restore_grown(store: StateStore, record: Mapping[str, Any]) -> None:
-    """Put what only grows back into the positions of a record."""
+def _entries(store: StateStore, prefix: bytes) -> dict[int, dict[str, Any]]:
+    """Return what is stored of maps that grow, by their numbers."""
     entries: dict[int, dict[str, Any]] = defaultdict(dict)
-    for key, value in store.scan(*prefix_range(GROWN)):
-        place = np.frombuffer(key, dtype=np.uint8, offset=len(GROWN)).reshape(2, 8)
+    for key, value in store.scan(*prefix_range(prefix)):
+        place = np.frombuffer(key, dtype=np.uint8, offset=len(prefix)).reshape(2, 8)
         number, start = decode_int64(place).tolist()
         if len(entries[number]) != start:
             raise damaged(_WHAT, f"entries after the first {len(entries[number])} are missing")
         entries[number].update(decode(value))
+    return entries
+
+
+def _restore_held(store: StateStore, record: dict[str, Any]) -> None:
+    """Put what sinks held into a record; a version that knew nothing of it stored nothing."""
+    said, record["held"] = record.get("held", []), []
+    entries = _entries(store, HELD) if said else {}
+    for output, kind, place, id_, number, count in said:
+        files = GrowingMap(entries.pop(number, {}))
+        if len(files) != count:
+            raise damaged(_WHAT, f"it has {len(files)} of {count} files that {place!r} holds")
+        if any([type(part) for part in facts] != [int, int, int] for facts in files.values()):
+            raise damaged(_WHAT, f"it has no sizes and checksums of what {place!r} holds")
+        record["held"].append(StoredHeld(output, kind, place, id_, files, number))
+
+
+def _restore_grown(store: StateStore, record: Mapping[str, Any]) -> None:
+    """Put what only grows back into the positions of a record."""
+    entries = _entries(store, GROWN)
     for source, part, number, count in record["grown"]:
         if len(entries[number]) != count:
             raise damaged(_WHAT, f"it has {len(entries[number])} of {count} entries of {part!r}")

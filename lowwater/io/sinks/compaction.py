@@ -1,10 +1,7 @@
-"""Few large files in place of many small ones: deliveries collect until they are worth a file.
+"""Few large files in place of many small ones: when deliveries become a file, and how.
 
-Files that collect are hidden, durable and named by delivery, like those that are published. When
-they are large or old enough, those of each kind are joined into one file, whose name says from
-which delivery to which; it is published by rename, and then they are removed. So a published file
-never changes and never goes, and whoever reads the folder meanwhile sees each row once. Killed in
-between, the next opening removes what a published file already covers.
+Files of each kind are joined into one, whose name says from which delivery to which. Deliveries
+that have not become a file yet are in :mod:`lowwater.io.sinks.pending`.
 """
 
 from __future__ import annotations
@@ -70,95 +67,7 @@ class Compaction:
 
 def last_epoch(*folders: FileSet) -> int:
     """Return the last epoch that is in any of some folders; 0 if there is none."""
-    return max(
-        (int(end[:12]) for one in folders for _, _, end in _named(_files_in(one))), default=0
-    )
-
-
-@final
-class Pending:
-    """Deliveries that collect in a hidden folder until they are worth a file.
-
-    Args:
-        folder: Where they collect, and where they are published.
-        compaction: When to publish.
-    """
-
-    def __init__(self, folder: OutputFolder, compaction: Compaction | None) -> None:
-        self._folder = folder
-        self._compaction = compaction
-        self.published: dict[str, str] = {}
-        """The id of the last delivery that was published, for each kind of file."""
-        self._sizes: dict[str, int] = {}  # of what has collected, by name
-        self._since: float | None = None
-
-    def resume(self, published: Mapping[str, str]) -> None:
-        """Find what has collected before; remove what a published file covers.
-
-        Args:
-            published: What ``published`` was when it was last stored: files that were published
-                since may be gone from the folder, as programs may move them away.
-
-        Raises:
-            OSError: The folder cannot be read or written.
-        """
-        found_now = _published_up_to(remove_covered(self._folder.published))
-        self.published = {
-            kind: max(one.get(kind, "") for one in (published, found_now))
-            for kind in {*published, *found_now}
-        }
-        collected = _files_in(self._folder.collected)
-        self._folder.collected.delete([name for name in collected if self._covers(name)])
-        left = {name: one for name, one in collected.items() if not self._covers(name)}
-        self._sizes = {name: one.size for name, one in left.items()}
-        self._since = min((one.modified for one in left.values()), default=None)
-
-    def missing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return those of a delivery's files that no published file covers."""
-        return {name: data for name, data in files.items() if not self._covers(name)}
-
-    def added(self, files: Mapping[str, bytes]) -> None:
-        """Count files that were added to the hidden folder."""
-        if files and self._since is None:
-            self._since = clock()
-        self._sizes.update((name, len(data)) for name, data in files.items())
-
-    def is_due(self) -> bool:
-        """Whether what has collected is to be published now."""
-        if self._since is None or self._compaction is None:
-            return False
-        age_us = (clock() - self._since) * 1e6
-        size = sum(self._sizes.values())
-        return size >= self._compaction.size_bytes or age_us >= self._compaction.age_us
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has collected."""
-        return not self._sizes
-
-    def publish(self) -> None:
-        """Publish all that has collected.
-
-        Raises:
-            OSError: The folder cannot be written: what was not published stays where it is.
-        """
-        collected = self._folder.collected
-        found = list(_files_in(collected))
-        # A store may get what a process sent before it was killed after the next one has begun.
-        collected.delete([name for name in found if self._covers(name)])
-        names = [name for name in found if not self._covers(name)]
-        for kind in KINDS:
-            of_kind = [name for name in names if name.startswith(f"{kind}-")]
-            for run in _alike(collected, of_kind):
-                name = _joined_name(run)
-                self._folder.join(run, name, collected=True)
-                self.published[kind] = _range(name)[1]
-                collected.delete(run)
-        self._sizes, self._since = {}, None
-
-    def _covers(self, name: str) -> bool:
-        """Return whether a published file holds what a file of one delivery does."""
-        return _range(name)[0] <= self.published.get(name.split("-", 1)[0], "")
+    return max((int(end[:12]) for one in folders for _, _, end in _named(files_in(one))), default=0)
 
 
 def compact_published(folder: OutputFolder, compaction: Compaction) -> tuple[int, int]:
@@ -186,10 +95,10 @@ def compact_published(folder: OutputFolder, compaction: Compaction) -> tuple[int
                 small.append((old and one.size < compaction.size_bytes, name))
         for is_small, neighbours in groupby(small, key=lambda one: one[0]):
             names = [name for _, name in neighbours]
-            runs = _sized(_alike(published, names), found, compaction.size_bytes)
+            runs = _sized(alike(published, names), found, compaction.size_bytes)
             for run in runs if is_small else ():
                 if len(run) > 1:
-                    folder.join(run, _joined_name(run), collected=False)
+                    folder.join(published, run, joined_name(run))
                     remove_covered(published)
                     before, after = before + len(run), after + 1
     return before, after
@@ -204,14 +113,16 @@ def remove_covered(folder: FileSet) -> dict[str, Entry]:
     Raises:
         OSError: The folder cannot be read or written.
     """
-    found = _files_in(folder)
+    found = files_in(folder)
     covers: dict[str, str] = {}
-    names = sorted(found, key=lambda name: _range(name)[1], reverse=True)
-    names.sort(key=lambda name: _range(name)[0])  # of those that begin alike the longest is first
+    names = sorted(found, key=lambda name: delivered_range(name)[1], reverse=True)
+    names.sort(
+        key=lambda name: delivered_range(name)[0]
+    )  # of those that begin alike the longest is first
     covered = set()
     for name in names:
         kind = name.split("-", 1)[0]
-        _, last = _range(name)
+        _, last = delivered_range(name)
         if last <= covers.get(kind, ""):
             covered.add(name)
         else:
@@ -220,7 +131,7 @@ def remove_covered(folder: FileSet) -> dict[str, Entry]:
     return {name: one for name, one in found.items() if name not in covered}
 
 
-def _published_up_to(names: Iterable[str]) -> dict[str, str]:
+def published_up_to(names: Iterable[str]) -> dict[str, str]:
     """Return the id of the last delivery among published files, for each kind of file."""
     last: dict[str, str] = {}
     for kind, _, end in _named(names):
@@ -228,23 +139,24 @@ def _published_up_to(names: Iterable[str]) -> dict[str, str]:
     return last
 
 
-def _range(name: str) -> tuple[str, str]:
+def delivered_range(name: str) -> tuple[str, str]:
+    """Return the ids of the first and the last delivery that a file of output holds."""
     found = NAME.fullmatch(name)
     assert found is not None, name
     return found["first"], found["last"] or found["first"]
 
 
-def _files_in(folder: FileSet) -> dict[str, Entry]:
+def files_in(folder: FileSet) -> dict[str, Entry]:
     """Return the files of output that a folder holds, sorted by name."""
     return {name: one for name, one in folder.entries().items() if NAME.fullmatch(name)}
 
 
 def _named(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     for name in names:
-        yield (name.split("-", 1)[0], *_range(name))
+        yield (name.split("-", 1)[0], *delivered_range(name))
 
 
-def _alike(files: FileSet, names: Iterable[str]) -> Iterator[list[str]]:
+def alike(files: FileSet, names: Iterable[str]) -> Iterator[list[str]]:
     """Yield runs of neighbours that can be joined."""
     for _, run in groupby(names, key=lambda name: _schema_of(files, name)):
         yield list(run)
@@ -270,7 +182,8 @@ def _sized(runs: Iterable[list[str]], found: Mapping[str, Entry], size: int) -> 
             yield part
 
 
-def _joined_name(names: Sequence[str]) -> str:
-    first, last = _range(names[0])[0], _range(names[-1])[1]
+def joined_name(names: Sequence[str]) -> str:
+    """Return the name of the file that files of one kind become, given in order."""
+    first, last = delivered_range(names[0])[0], delivered_range(names[-1])[1]
     kind, suffix = names[0].split("-", 1)[0], form_of(names[0]).suffix
     return f"{kind}-{first}{suffix}" if first == last else f"{kind}-{first}_{last}{suffix}"

@@ -27,6 +27,14 @@ class FileForm(Protocol):
         """Return a file with these rows: the same bytes for the same rows."""
         ...
 
+    def rows(self, data: bytes) -> int:
+        """Return how many rows a file has.
+
+        Raises:
+            pyarrow.ArrowException: It is damaged.
+        """
+        ...
+
     def schema(self, files: FileSet, name: str) -> bytes:
         """Return what two files must have in common to be joined."""
         ...
@@ -45,6 +53,9 @@ class LineFiles:
 
     def encode(self, panes: pa.Table) -> bytes:
         return json_lines(panes)
+
+    def rows(self, data: bytes) -> int:
+        return data.count(b"\n")
 
     def schema(self, files: FileSet, name: str) -> bytes:
         return b""
@@ -72,6 +83,10 @@ class ParquetFiles:
                 if not _is_writable(field):
                     table = as_json(table, place)
             return _written(table)
+
+    def rows(self, data: bytes) -> int:
+        rows: int = pq.read_metadata(pa.BufferReader(data)).num_rows
+        return rows
 
     def schema(self, files: FileSet, name: str) -> bytes:
         data: bytes = _schema(files, name).serialize().to_pybytes()

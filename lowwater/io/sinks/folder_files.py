@@ -101,13 +101,22 @@ class OutputFolder(Protocol):
         """
         ...
 
-    def join(self, names: Sequence[str], name: str, *, collected: bool) -> None:
-        """Publish files of one format as one: it appears whole, and they stay or become it.
+    def join(self, source: FileSet, names: Sequence[str], name: str) -> None:
+        """Publish files of one format as one, which appears whole; they stay.
 
         Args:
+            source: The folder they are in.
             names: The files.
             name: The name of the joined file.
-            collected: Whether they have collected; otherwise they are published.
+        """
+        ...
+
+    def publish(self, name: str, data: bytes) -> None:
+        """Publish a file that has collected as it is; it may stay where it was, too.
+
+        Args:
+            name: Its name, here and there.
+            data: What it holds.
         """
         ...
 

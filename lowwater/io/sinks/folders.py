@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
 
-from lowwater.engine.local.delivery import Delivery, Place, Writer
+from lowwater.engine.local.delivery import Delivery, Held, Place, Writer
 from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import is_remote
@@ -32,6 +32,7 @@ class _Folder:
     _: KW_ONLY
     compact: Compaction | None = None
     _open: list[OwnedFolder] = field(default_factory=list, init=False, repr=False, compare=False)
+    _seen: list[OwnedFolder] = field(default_factory=list, init=False, repr=False, compare=False)
 
     _form: ClassVar[FileForm]
 
@@ -52,25 +53,26 @@ class _Folder:
         return [Place(place.at, place.name, patterns=patterns)]
 
     def look(self, writer: Writer) -> None:
-        self._found(writer)
+        self._seen[:] = [self._found(writer)]
 
     def open(self, writer: Writer) -> None:
-        found = self._found(writer)
+        # What has collected was read when it was looked at, and is not read again.
+        seen = [one for one in self._seen if one.writer == writer]
+        self._seen.clear()
+        check_closed(self, self._open)
+        found = seen[0] if seen else self._found(writer)
         found.take()
         self._open.append(found)
 
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:
             raise InvalidArgument(f"{self!r} is not open", hint="Call open() first")
-        given = {"errors": delivery.errors, "late": delivery.late}
-        files = {
-            f"{name}-{delivery.id}.jsonl": json_lines(table)
-            for name, table in given.items()
-            if table is not None and table.num_rows
-        }
-        if delivery.panes.num_rows:
-            files[f"part-{delivery.id}{self._form.suffix}"] = self._form.encode(delivery.panes)
-        self._open[0].deliver(files)
+        self._open[0].deliver(*files_of(delivery, self._form))
+
+    def unpublished(self) -> Held | None:
+        for folder in (*self._open, *self._seen):
+            return folder.unpublished
+        return None
 
     def publish_due(self) -> None:
         for folder in self._open if self.compact is not None else ():
@@ -136,6 +138,20 @@ class JsonLinesFolder(_Folder):
     """
 
     _form: ClassVar[FileForm] = LineFiles()
+
+
+def files_of(delivery: Delivery, form: FileForm) -> tuple[dict[str, bytes], dict[str, int]]:
+    """Return the files of a delivery, panes last, and how many rows they have, by name."""
+    tables = {"errors": delivery.errors, "late": delivery.late}
+    files, rows = {}, {}
+    for kind, table in tables.items():
+        if table is not None and table.num_rows:
+            name = f"{kind}-{delivery.id}.jsonl"
+            files[name], rows[name] = json_lines(table), table.num_rows
+    if delivery.panes.num_rows:
+        name = f"part-{delivery.id}{form.suffix}"
+        files[name], rows[name] = form.encode(delivery.panes), delivery.panes.num_rows
+    return files, rows
 
 
 def checked_path(path: object, name: str = "path") -> str:

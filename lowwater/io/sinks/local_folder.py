@@ -10,7 +10,7 @@ from typing import BinaryIO, final
 
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks.file_forms import form_of
-from lowwater.io.sinks.folder_files import Entry
+from lowwater.io.sinks.folder_files import Entry, FileSet
 from lowwater.io.sinks.folder_names import MARKER, PENDING, STAGED, STAGING
 from lowwater.io.sinks.output_owner import PlaceLock
 from lowwater.io.sinks.staging import make_folder, publish, sync_folder, write_whole
@@ -58,14 +58,13 @@ class LocalFolder:
             self._remove_staged()
             yield
 
-    def join(self, names: Sequence[str], name: str, *, collected: bool) -> None:
-        source = self.collected if collected else self.published
-        if collected and len(names) == 1:
-            os.replace(source.path / names[0], self._folder / name)  # noqa: PTH105  # os.replace, os.fsync: where tests crash
-            sync_folder(self._folder)
-            return
+    def join(self, source: FileSet, names: Sequence[str], name: str) -> None:
         form = form_of(name)
         write_whole(self._folder / name, self._staging, lambda file: form.join(source, names, file))
+
+    def publish(self, name: str, data: bytes) -> None:
+        os.replace(self.collected.path / name, self._folder / name)  # noqa: PTH105  # os.replace, os.fsync: where tests crash
+        sync_folder(self._folder)
 
     def release(self) -> None:
         self._lock.release()

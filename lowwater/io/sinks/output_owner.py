@@ -166,7 +166,12 @@ def parse_owner(data: bytes, place: str, fields: Mapping[str, type] = _FIELDS) -
             f"{place!r} has layout {known['version']}, and {_VERSION} is known",
             hint="Use the version of lowwater that wrote it, or give another place to write to",
         )
-    raise StateError(
+    raise unreadable(place)
+
+
+def unreadable(place: str) -> StateError:
+    """Return the error for an owner's file that is damaged."""
+    return StateError(
         f"{place!r}, which says who writes here, cannot be read",
         hint="Give another place to write to, or move what is in this one elsewhere",
     )

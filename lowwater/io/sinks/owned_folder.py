@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
-from lowwater.engine.local.delivery import Writer
+from lowwater.engine.local.delivery import Held, Writer
 from lowwater.errors import DataError, StateError
 from lowwater.io.paths import is_remote
-from lowwater.io.sinks.compaction import Compaction, Pending, compact_published, last_epoch
+from lowwater.io.sinks.compaction import Compaction, compact_published, last_epoch
 from lowwater.io.sinks.folder_files import FileSet, OutputFolder
 from lowwater.io.sinks.folder_names import MARKER, NAME, PREFIXES
 from lowwater.io.sinks.local_folder import LocalFolder
@@ -21,7 +21,9 @@ from lowwater.io.sinks.output_owner import (
     is_same_writer,
     owned_by,
     parse_owner,
+    unreadable,
 )
+from lowwater.io.sinks.pending import Pending
 from lowwater.io.sinks.remote_folder import RemoteFolder
 from lowwater.io.sinks.staging import refusals
 
@@ -48,6 +50,9 @@ class OwnedFolder:
         writer: Who opens it.
         overwrite: Whether the output of another writer is to be replaced.
         compaction: When deliveries become files; ``None``: each at once.
+        leaves: The id of the folder, if it is opened for the last time, to finish what it was
+            given: it must be there, and stays as the last opening had it, so that no later one
+            continues it.
 
     Raises:
         InvalidArgument: The path is a file.
@@ -64,18 +69,30 @@ class OwnedFolder:
         *,
         overwrite: bool,
         compaction: Compaction | None = None,
+        leaves: str = "",
     ) -> None:
         self._folder = folder_at(str(path))
         self._name = self._folder.name
         self._writer = writer
         self._overwrite = overwrite
         self._has_delivered = False
-        self._owner = {**owned_by(kind, writer), "published": {}}
+        self._leaves = leaves
+        self._owner = {**owned_by(kind, writer), "published": {}, "folder": writer.new_id}
         self._marker = b""  # as this writer wrote it last
         self._compaction = compaction
-        self._pending = Pending(self._folder, compaction)
+        self._pending = Pending(self._folder, compaction, writer)
         with refusals(self._name):
             self._folder.check(self._examine)
+
+    @property
+    def writer(self) -> Writer:
+        """Who opens it."""
+        return self._writer
+
+    @property
+    def unpublished(self) -> Held:
+        """What has collected, once the folder is taken; before, only the id says something."""
+        return Held(self._owner["folder"], self._pending.files)
 
     def take(self) -> None:
         """Make the folder the writer's; remove what is to be replaced, or was left half done.
@@ -92,6 +109,14 @@ class OwnedFolder:
         """Find whose the folder is, and whether this writer may have it. Changes nothing."""
         known = self._known = _read_owner(self._folder)
         self._is_ours = known is not None and is_same_writer(known, self._owner)
+        if known is not None and self._is_ours:
+            # Versions before this one gave no id.
+            self._owner["folder"] = known.get("folder", self._owner["folder"])
+        if self._leaves and not (self._is_ours and self._owner["folder"] == self._leaves):
+            raise StateError(
+                f"{self._name!r} is no longer the folder that the run has written",
+                hint="Put it back as it was and start again",
+            )
         check_owner(
             self._name,
             known,
@@ -101,6 +126,13 @@ class OwnedFolder:
             last_epoch=self._last_epoch(known) if known is not None and self._is_ours else 0,
         )
         self._replaced = [] if self._is_ours else self._to_replace(known)
+        if known is not None and self._is_ours:
+            self._pending.check(self._listed, known["published"])
+
+    @property
+    def _listed(self) -> Mapping[str, Sequence[int]] | None:
+        """What had collected at the last commit; ``None`` if the state does not say."""
+        return self._writer.held.get(self._owner["folder"])
 
     def _last_epoch(self, known: Mapping[str, Any]) -> int:
         published = [int(last[:12]) for last in known["published"].values()]
@@ -115,14 +147,19 @@ class OwnedFolder:
             for files, names in self._replaced:
                 files.delete(names)
         if known is not None and self._is_ours:
-            own = {**known, "opening": own["opening"], "complete": False}
+            opening = known["opening"] if self._leaves else own["opening"]
+            own = {**known, "folder": own["folder"], "opening": opening, "complete": False}
         self._mark(own)
-        self._pending.resume(self._owner["published"])
+        self._pending.resume(self._listed, self._owner["published"])
         if self._compaction is None:
             self._publish_pending()  # what an earlier run let collect
 
-    def deliver(self, files: Mapping[str, bytes]) -> None:
+    def deliver(self, files: Mapping[str, bytes], rows: Mapping[str, int]) -> None:
         """Take the files of a delivery: publish them, or let them collect.
+
+        Args:
+            files: What they hold.
+            rows: How many rows that is, for each of them.
 
         Raises:
             StateError: Another writer has taken the folder meanwhile.
@@ -130,14 +167,14 @@ class OwnedFolder:
         """
         with refusals(self._name):
             self._check_ours()
-            missing = self._pending.missing(files)
+            missing = {name: files[name] for name in self._pending.missing(files)}
             # Before the first rename: cut short, it may leave files, and they need their marker.
             self._has_delivered = self._has_delivered or bool(files)
             if self._compaction is None:
                 self._folder.published.put(missing)
             else:
                 self._folder.collected.put(missing)
-                self._pending.added(missing)
+                self._pending.added(missing, rows)
         if self._compaction is not None:
             self.publish_due()
 
@@ -152,6 +189,20 @@ class OwnedFolder:
             with refusals(self._name):
                 self._check_ours()
                 self._publish_pending()
+
+    def has_taken(self, delivery_id: str) -> bool:
+        """Whether files of a delivery were there when the folder was taken."""
+        return self._pending.had(delivery_id)
+
+    def leave(self) -> None:
+        """Note that the folder is finished: what is said of its run stays as it was."""
+        with refusals(self._name):
+            if self._known is not None and self._is_still_ours():
+                self._mark({**self._owner, "complete": self._known["complete"]})
+
+    def release(self) -> None:
+        """Let other runs take the folder; a second call does nothing."""
+        self._folder.release()
 
     def close(self, *, complete: bool) -> None:
         """Publish what has collected, and note that the run is complete if it is.
@@ -175,11 +226,12 @@ class OwnedFolder:
 
     def _publish_pending(self) -> None:
         is_known = self._compaction is None or self._pending.published == self._owner["published"]
-        if self._pending.is_empty and is_known:
+        if not self._pending.files and is_known:
             return
-        self._pending.publish()
         # Under a joined name a delivery would come again as another file.
-        self._mark({**self._owner, "published": self._pending.published})
+        self._pending.publish(
+            lambda: self._mark({**self._owner, "published": {**self._pending.published}})
+        )
 
     def _to_replace(self, known: Mapping[str, Any] | None) -> list[tuple[FileSet, list[str]]]:
         """Return the files that a former writer has left; refuse what no sink wrote.
@@ -220,6 +272,27 @@ class OwnedFolder:
         if data is None or data == self._marker:
             return data is not None
         return is_same_opening(_parsed(self._folder, data), self._owner)
+
+
+def has_published_all(path: str, kind: str, writer: Writer, folder_id: str) -> bool:
+    """Return whether all that had collected in a folder at the last commit is published there.
+
+    A later opening may have done it, which this writer knows nothing of.
+
+    Raises:
+        StateError: It cannot be told whose the folder is.
+        DataError: The folder cannot be read.
+    """
+    folder = folder_at(path)
+    with refusals(folder.name):
+        known = _read_owner(folder)
+        if known is None or known.get("folder") != folder_id:
+            return False
+        pending = Pending(folder, None, writer)
+        listed = writer.held.get(folder_id, {})
+        return is_same_writer(known, owned_by(kind, writer)) and pending.has_published(
+            listed, known["published"]
+        )
 
 
 def compact_folder(
@@ -266,4 +339,8 @@ def _read_marker(folder: OutputFolder) -> bytes | None:
 
 
 def _parsed(folder: OutputFolder, data: bytes) -> dict[str, Any]:
-    return parse_owner(data, f"{folder.name.rstrip('/')}/{MARKER}", _FIELDS)
+    place = f"{folder.name.rstrip('/')}/{MARKER}"
+    known = parse_owner(data, place, _FIELDS)
+    if not isinstance(known.get("folder", ""), str):
+        raise unreadable(place)
+    return known

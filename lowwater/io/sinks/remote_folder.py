@@ -12,7 +12,7 @@ from typing import BinaryIO, final
 
 from lowwater.errors import InvalidArgument
 from lowwater.io.sinks.file_forms import form_of
-from lowwater.io.sinks.folder_files import Entry
+from lowwater.io.sinks.folder_files import Entry, FileSet
 from lowwater.io.sinks.folder_names import PENDING, STAGED, STAGING
 from lowwater.io.sinks.object_stores import ObjectStore, store_at
 from lowwater.io.uris import RemotePlace
@@ -54,14 +54,13 @@ class RemoteFolder:
         self._staged.delete([name for name in self._staged.entries() if STAGED.fullmatch(name)])
         yield
 
-    def join(self, names: Sequence[str], name: str, *, collected: bool) -> None:
-        source = self.collected if collected else self.published
-        if len(names) == 1:
-            self.published.put({name: source.open(names[0]).read()})
-            return
+    def join(self, source: FileSet, names: Sequence[str], name: str) -> None:
         joined = BytesIO()
         form_of(name).join(source, names, joined)
         self.published.put({name: joined.getvalue()})
+
+    def publish(self, name: str, data: bytes) -> None:
+        self.published.put({name: data})
 
     def release(self) -> None:
         pass  # nothing was locked
