@@ -132,6 +132,11 @@ def copied_column(expression: Any) -> str | None:
     return str(names[0]) if len(names) == 1 else None
 
 
+def operations(expression: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield each operation of an expression, also of its arguments, and those before it."""
+    yield from _every(_nodes(expression) or ())
+
+
 def _nodes(expression: Any) -> tuple[Any, ...] | None:
     nodes = getattr(expression, "_nodes", None)
     return None if nodes is None else tuple(nodes)

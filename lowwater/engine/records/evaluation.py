@@ -282,7 +282,9 @@ class _Careful:
     ) -> tuple[list[_Piece], dict[int, str]]:
         """Return the values of one expression, and the rows for which it fails."""
         reading = reading_of([expression])
-        search = RowSearch(lambda table: _run(self._step, table, one), _probe_of(expression))
+        search = RowSearch(
+            expression, lambda table: _run(self._step, table, one), _probe_of(expression)
+        )
         work = _OneExpression(self._step, one, expression, search)
         names = self._records.names if reading.columns is None else sorted(reading.columns)
         for group in self._groups(names, rows):
@@ -520,7 +522,8 @@ def _single(expressions: Expressions) -> Iterator[Expressions]:
 
 
 def _cut(text: str) -> str:
-    text = " ".join(text.split())
+    if "\n" in text:
+        text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.engine.records.calls import said
+from lowwater.engine.records.sure_failures import sure_failures
 from lowwater.time import Int64Array
 
 Evaluate: TypeAlias = Callable[[pa.Table], dict[str, pa.Array]]
@@ -38,12 +39,19 @@ class RowSearch:
     """Searches tables for the rows for which one expression fails.
 
     Args:
-        evaluate: Evaluates the expression.
+        expression: The expression.
+        evaluate: Evaluates it.
         probe: Tells whether it fails for a table of one row, faster than ``evaluate``; ``None``:
             there is no faster way.
     """
 
-    def __init__(self, evaluate: Evaluate, probe: Callable[[pa.Table], object] | None) -> None:
+    def __init__(
+        self,
+        expression: Any,
+        evaluate: Evaluate,
+        probe: Callable[[pa.Table], object] | None,
+    ) -> None:
+        self._expression = expression
         self._evaluate = evaluate
         self._probe = probe
 
@@ -76,6 +84,40 @@ class RowSearch:
         return None
 
     def _failing(self, table: pa.Table) -> Bad:
+        bad = self._surely_failing(table)
+        if not bad:
+            return self._failing_parts(table)
+        left = np.ones(len(table), dtype=np.bool_)
+        left[list(bad)] = False
+        rows = np.flatnonzero(left)
+        rest = table.take(pa.array(rows))
+        if len(rows) and self.why(rest) is not None:
+            bad.update((int(rows[row]), text) for row, text in self._failing_parts(rest).items())
+        return bad
+
+    def _surely_failing(self, table: pa.Table) -> Bad:
+        """Return rows for which some operation must fail; none where a sample contradicts."""
+        for fails, texts in sure_failures(self._expression, table):
+            rows = np.flatnonzero(fails)
+            tried = rows[:: max(1, len(rows) // _SAMPLE)]
+            sample = self._one_by_one(table, tried.tolist())
+            if len(sample) < len(tried):
+                continue
+            first = int(tried[0])
+            why = sample[first]
+            if texts is None:
+                return dict.fromkeys(rows.tolist(), why)
+            before, quoted, after = why.partition(f"'{texts[first].as_py()}'")
+            if not quoted:
+                return dict.fromkeys(rows.tolist(), why)
+            values = texts.take(pa.array(rows)).to_pylist()
+            return {
+                row: f"{before}'{value}'{after}"
+                for row, value in zip(rows.tolist(), values, strict=True)
+            }
+        return {}
+
+    def _failing_parts(self, table: pa.Table) -> Bad:
         bad: Bad = {}
         for rows in _alike(table):
             part = table if len(rows) == len(table) else table.take(pa.array(rows))
