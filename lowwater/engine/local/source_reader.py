@@ -16,6 +16,7 @@ import pyarrow as pa
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.graph.graph import Read
 from lowwater.engine.graph.sources import Position, hears_commits, is_replayable
+from lowwater.engine.local.covered_records import timed_rejects, with_rejects
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.source_watermark import SourceWatermark
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
@@ -33,7 +34,7 @@ from lowwater.engine.records.stateless import (
     WithColumns,
     check_columns_read,
 )
-from lowwater.engine.records.stepping import Step, apply_steps
+from lowwater.engine.records.stepping import AppliedSteps, Step, apply_steps
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
 from lowwater.watermark import columns_read
@@ -87,6 +88,55 @@ class _Cutting:
         shared = _shared_steps(entries, looks=looks)
         is_own = len(entries) > 1 or _may_change(entries[0], len(shared), read.time)
         return cls(entries, shared, _own_admission(read, on_error) if is_own else None)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _BatchCut:
+    """A batch that was cut.
+
+    Args:
+        cuts: The cuts of the records that the watermark covers, and which of the admitted records
+            each has: from the first to the last, exclusive.
+        times: The event times of what the watermark covers, int64.
+        observed: What it covers.
+    """
+
+    cuts: Sequence[tuple[Cut, int, int]]
+    times: Int64Array
+    observed: ObservedBatch
+
+
+@final
+class _Letters:
+    """The dead letters of one batch, from several places, each with its row in the batch."""
+
+    def __init__(self) -> None:
+        self.errors: list[ErrorRecord] = []
+        self._rows: list[Int64Array] = []
+
+    def add(self, rows: Int64Array, errors: Sequence[ErrorRecord]) -> None:
+        """Add dead letters and their rows."""
+        self.errors.extend(errors)
+        self._rows.append(rows)
+
+    def in_order(self) -> list[ErrorRecord]:
+        """Return them in the order of the records; those of one record as they were added."""
+        order = np.argsort(np.concatenate(self._rows), kind="stable")
+        return [self.errors[at] for at in order.tolist()]
+
+
+def _others(kept: Int64Array | None, length: int) -> Int64Array:
+    """Return the rows that are not kept."""
+    left = np.zeros(length, dtype=np.bool_) if kept is None else np.ones(length, dtype=np.bool_)
+    if kept is not None:
+        left[kept] = False
+    return np.flatnonzero(left)
+
+
+def _places(rows: Int64Array | None, at: Int64Array) -> Int64Array:
+    """Return the rows of a batch that records come from; ``None``: row for row."""
+    return at if rows is None else rows[at]
 
 
 @final
@@ -248,16 +298,13 @@ class SourceReader:
             return
         arrived = self._arrivals(records)
         stepped = apply_steps(shared, records, entries[0].apply)
-        before = stepped.records
+        left = stepped.records
         own.require(stepped.missing)
-        if len(entries) == 1 and self.read.time not in set(before.columns):
-            # The steps make it; or they have rejected all records.
-            yield from self._cuts_for_one_stage(entries[0], records)
+        are_gone = bool(stepped.rejects) and not left.length
+        if len(entries) == 1 and not are_gone and self.read.time not in set(left.columns):
+            yield from self._cuts_for_one_stage(entries[0], records)  # later steps make it
             return
-        if stepped.rejected:
-            yield own.reject(stepped.errors)
-        if before.length or not shared:
-            yield from self._cuts_for_several_stages(own, before, arrived)
+        yield from self._cuts_for_several_stages(own, stepped, arrived)
 
     def observe(self, cut: SourceCut, clock: int) -> None:
         """Pass a cut to the watermark estimator."""
@@ -424,51 +471,105 @@ class SourceReader:
     def _cuts_for_one_stage(
         self, entry: StageAdmission, records: Records
     ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
-        admitted_batch = entry.take(records, self._arrivals(records))
+        arrived = self._arrivals(records)
+        admitted_batch = entry.take(records, arrived)
         if admitted_batch is None:
             return
-        admitted = admitted_batch.admitted
+        admitted, stepped = admitted_batch.admitted, admitted_batch.stepped
         if admitted.errors:
             yield admitted.errors
         bundle = admitted.bundle
-        if not len(bundle):
-            return
         if len(bundle) > self._size:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
-        observed = ObservedBatch(admitted_batch.records, admitted.kept, self.read.times)
-        for cut in self._cutter.cuts(admitted_batch.records, admitted.kept):
-            bundled = bundle.slice(cut.start, cut.stop)
-            stage_bundle = admitted_batch.stage_bundle(bundled, cut.start)
-            yield SourceCut(cut.clock, (stage_bundle,), bundled.times, observed, cut.start)
+        batch = self._batch_cut(
+            stepped, entry.steps, admitted_batch.records, admitted.kept, bundle.times, arrived
+        )
+        for cut, start, stop in batch.cuts:
+            bundled = bundle.slice(start, stop)
+            bundles = (admitted_batch.stage_bundle(bundled, start),) if len(bundled) else ()
+            times = batch.times[cut.start : cut.stop]
+            yield SourceCut(cut.clock, bundles, times, batch.observed, cut.start)
 
     def _cuts_for_several_stages(
-        self, own: Admission, records: Records, arrived: int | Int64Array | None
+        self, own: Admission, stepped: AppliedSteps, arrived: int | Int64Array | None
     ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
-        checked = own.admit(records, clock=arrived)
-        sound = records if checked.kept is None else records.take(checked.kept)
-        cuts = list(self._cutter.cuts(sound, None))
+        letters = _Letters()
+        if stepped.rejected:
+            own.reject(stepped.errors)
+            letters.add(np.array([row for row, _ in stepped.rejected]), stepped.errors)
+        left, rows = stepped.records, stepped.rows()
+        kept: Int64Array | None = None
+        times = np.zeros(0, dtype=np.int64)
+        if left.length or not self._cutting.shared:
+            came = arrived if rows is None or not isinstance(arrived, np.ndarray) else arrived[rows]
+            checked = own.admit(left, clock=came)
+            kept, times = checked.kept, checked.bundle.times
+            letters.add(_places(rows, _others(kept, left.length)), checked.errors)
+        batch = self._batch_cut(stepped, self._cutting.shared, left, kept, times, arrived)
+        sound = left if kept is None else left.take(kept)
+        cuts = [Cut(start, stop, cut.clock) for cut, start, stop in batch.cuts]
         # All validation comes before the first yield: the source is judged there.
-        entries = self._cutting.entries
-        by_stage = [self._bundles_by_cut(entry, sound, cuts) for entry in entries]
-        if checked.errors:
-            yield checked.errors
-        for _, errors in by_stage:
-            if errors:
-                yield errors
-        observed = ObservedBatch(sound, None, self.read.times)
-        for at, cut in enumerate(cuts):
-            bundles = tuple(
-                stage_bundle for by_cut, _ in by_stage if (stage_bundle := by_cut[at]) is not None
+        by_stage = []
+        for entry in self._cutting.entries:
+            bundles, at, errors = self._bundles_by_cut(entry, sound, cuts)
+            by_stage.append(bundles)
+            letters.add(_places(rows, at if kept is None else kept[at]), errors)
+        if letters.errors:
+            yield letters.in_order()
+        for number, (cut, _, _) in enumerate(batch.cuts):
+            mine = tuple(
+                stage_bundle for by_cut in by_stage if (stage_bundle := by_cut[number]) is not None
             )
-            times = checked.bundle.times[cut.start : cut.stop]
-            yield SourceCut(cut.clock, bundles, times, observed, cut.start)
+            cut_times = batch.times[cut.start : cut.stop]
+            yield SourceCut(cut.clock, mine, cut_times, batch.observed, cut.start)
+
+    def _batch_cut(
+        self,
+        stepped: AppliedSteps,
+        steps: Sequence[Step],
+        records: Records,
+        kept: Int64Array | None,
+        times: Int64Array,
+        arrived: int | Int64Array | None,
+    ) -> _BatchCut:
+        """Cut the records of a batch that the watermark covers.
+
+        Args:
+            stepped: What became of the batch in some steps.
+            steps: These steps.
+            records: The records after them.
+            kept: The admitted ones; ``None`` for all.
+            times: The event times of these, int64.
+            arrived: The clock at arrival.
+        """
+        time, format = self.read.time, self.read.times
+        rejects = None
+        if stepped.rejects:
+            reading = _own_admission(self.read, "dead_letter")
+            rejects = timed_rejects(stepped, steps, time, reading, arrived)
+        if rejects is None:
+            if not records.length:  # of which the columns may be any
+                return _BatchCut((), times, ObservedBatch(records, kept, format))
+            cuts = [(cut, cut.start, cut.stop) for cut in self._cutter.cuts(records, kept)]
+            return _BatchCut(cuts, times, ObservedBatch(records, kept, format))
+        covered = with_rejects(records, kept, stepped.rows(), times, rejects)
+        before = covered.admitted
+        cuts = [
+            (cut, int(before[cut.start]), int(before[cut.stop]))
+            for cut in self._cutter.cuts(covered.records, None)
+        ]
+        return _BatchCut(cuts, covered.times, ObservedBatch(covered.records, None, format))
 
     def _bundles_by_cut(
         self, entry: StageAdmission, sound: Records, cuts: Sequence[Cut]
-    ) -> tuple[list[StageBundle | None], Sequence[ErrorRecord]]:
-        """Return the stage's bundle for each cut of a batch (``None``: empty), and dead letters."""
+    ) -> tuple[list[StageBundle | None], Int64Array, Sequence[ErrorRecord]]:
+        """Return the stage's bundle for each cut of a batch (``None``: empty), and dead letters.
+
+        These come with their rows among the records.
+        """
         entry = replace(entry, steps=entry.steps[len(self._cutting.shared) :])
         errors: list[ErrorRecord] = []
+        at: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
         bundles: list[StageBundle | None] = []
         if len(cuts) == 1 or any(isinstance(step, MapBatches) for step in entry.steps):
             # The function of map_batches may reorder rows, so its output cannot be split by cut
@@ -478,20 +579,21 @@ class SourceReader:
                 bundles.append(None)
                 if admitted_batch is not None:
                     errors.extend(admitted_batch.admitted.errors)
+                    at.append(admitted_batch.error_rows + cut.start)
                     bundle = admitted_batch.admitted.bundle
                     bundles[-1] = admitted_batch.stage_bundle(bundle, 0) if len(bundle) else None
-            return bundles, errors
+            return bundles, np.concatenate(at), errors
         placed = dict(sound.columns.items())
         placed[ROW] = Column(np.arange(sound.length, dtype=np.int64))
         admitted_batch = entry.take(sound.replaced(placed))
         if admitted_batch is None or not cuts:
-            return [None] * len(cuts), errors
+            return [None] * len(cuts), at[0], errors
         rows = _rows(admitted_batch)
         for cut in cuts:
             start, stop = np.searchsorted(rows, (cut.start, cut.stop)).tolist()
             bundle = admitted_batch.admitted.bundle.slice(start, stop)
             bundles.append(admitted_batch.stage_bundle(bundle, start) if start < stop else None)
-        return bundles, admitted_batch.admitted.errors
+        return bundles, admitted_batch.error_rows, admitted_batch.admitted.errors
 
     def rest(self, seconds: float, clock: int) -> None:
         """Record that a poll returned nothing, and when to poll the source again.

@@ -14,7 +14,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.stepping import Apply, Step, applied, apply_steps
+from lowwater.engine.records.stepping import AppliedSteps, Apply, Step, applied, apply_steps
 from lowwater.engine.records.steps import Bundle
 from lowwater.time import Int64Array
 
@@ -57,36 +57,50 @@ class StageAdmission:
         if isinstance(clock, np.ndarray):  # the steps may drop records: carry it along
             came = Column(clock)
             records = records.replaced({**records.columns, _ARRIVED: came})
-        errors: list[ErrorRecord] = []
+        stepped = apply_steps(self.steps, records, self.apply)
         if self.steps:
-            stepped = apply_steps(self.steps, records, self.apply)
             records = stepped.records
             self.admission.require(stepped.missing)
             if stepped.rejected:
-                errors = self.admission.reject(stepped.errors)
+                self.admission.reject(stepped.errors)
             # A Python function that is called for no rows returns no columns, so the validation
             # below would report every column as missing. Without steps it is right to do so.
             if not records.length:
-                if not errors:
+                if not stepped.rejected:
                     return None
                 nothing = Bundle(np.zeros(0, dtype=np.int64), (), {})
-                return AdmittedBatch(self, records, Admitted(nothing, None, errors))
+                rows = np.array([row for row, _ in stepped.rejected], dtype=np.int64)
+                return AdmittedBatch(
+                    self, records, Admitted(nothing, None, stepped.errors), stepped, rows
+                )
         if isinstance(clock, np.ndarray):
             clock = records.columns[_ARRIVED].data
         admitted = self.admission.admit(records, clock=clock)
-        if errors:
-            admitted = replace(admitted, errors=[*errors, *admitted.errors])
-        return AdmittedBatch(self, records, _signed(admitted, records) if self.signed else admitted)
+        rows, errors = _in_order(stepped, admitted)
+        admitted = replace(admitted, errors=errors)
+        if self.signed:
+            admitted = _signed(admitted, records)
+        return AdmittedBatch(self, records, admitted, stepped, rows)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class AdmittedBatch:
-    """A batch after the steps and the validation of one stage's input."""
+    """A batch after the steps and the validation of one stage's input.
+
+    Args:
+        entry: The input.
+        records: What the steps made of the batch.
+        admitted: The result of its validation, with the dead letters of the steps.
+        stepped: What became of the records in the steps.
+        error_rows: The row of each dead letter in the batch, int64, ascending.
+    """
 
     entry: StageAdmission
     records: Records
     admitted: Admitted
+    stepped: AppliedSteps
+    error_rows: Int64Array
 
     def bundles(self, size: int) -> Iterator[StageBundle]:
         """Split the batch into bundles of at most ``size`` elements."""
@@ -125,6 +139,28 @@ class StageBundle:
         """Return the columns of the elements' ids; none where duplicates are not dropped."""
         stop = self.start + len(self.bundle)
         return tuple(column.slice(self.start, stop) for column in self.admitted.ids)
+
+
+def _in_order(stepped: AppliedSteps, admitted: Admitted) -> tuple[Int64Array, list[ErrorRecord]]:
+    """Return the dead letters of the steps and of validation in the order of the records.
+
+    Returns:
+        Their rows in the batch that the first step was given, and the dead letters.
+    """
+    rows = np.zeros(0, dtype=np.int64)
+    if admitted.errors and admitted.kept is not None:
+        is_bad = np.ones(stepped.records.length, dtype=np.bool_)
+        is_bad[admitted.kept] = False
+        rows = np.flatnonzero(is_bad)
+        before = stepped.rows()
+        rows = rows if before is None else before[rows]
+    if not stepped.rejected:
+        return rows, admitted.errors
+    own = np.array([row for row, _ in stepped.rejected], dtype=np.int64)
+    errors = [*stepped.errors, *admitted.errors]
+    every = np.concatenate((own, rows))
+    order = np.argsort(every, kind="stable")
+    return every[order], [errors[at] for at in order.tolist()]
 
 
 def _signed(admitted: Admitted, records: Records) -> Admitted:

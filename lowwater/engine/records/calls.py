@@ -18,6 +18,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stepping import Rejected, Step, Stepped
+from lowwater.engine.records.storable import writable
 from lowwater.errors import DataError, describe
 from lowwater.time import Int64Array
 
@@ -214,7 +215,7 @@ def dead_letters(
         dropped = 0
     rows = np.fromiter((failure.row for failure in failed), np.int64, len(failed))
     letters = [
-        (row, ErrorRecord(record, reason, detail, records.place(row) or step))
+        (row, ErrorRecord(writable(record), reason, detail, records.place(row) or step))
         for (row, reason, detail), record in zip(
             failed, records.rows(rows, exact=True), strict=True
         )
