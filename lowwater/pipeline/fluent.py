@@ -194,7 +194,8 @@ class KeyedStream(GroupedRecords):
             trigger: When a window emits a pane; by default once when it is complete, and then after
                 every bundle with late elements.
             accumulation: How the panes of a window relate: ``"discarding"``, ``"accumulating"``
-                or ``"retracting"``. Required if the trigger may fire more than once.
+                or ``"retracting"``. An aggregate requires it if the trigger may fire more than
+                once, as it does for late records; a process has no panes, and takes none.
             allowed_lateness: How long after its end a window still accepts late records; by default
                 that of the upstream stages (S-C7), or zero over sources.
             closing: Whether an expiring window emits a final pane with nothing new.
@@ -205,11 +206,11 @@ class KeyedStream(GroupedRecords):
         options = WindowOptions(
             trigger, accumulation, allowed_lateness, closing, on_time, timestamps, allow_data_loss
         )
-        windowing = options.windowing(windows, self._stream._flows, "window")
+        windowing = options.windowing(windows, self._stream._flows, "window", open_=True)
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")
-        return WindowedStream(self, windowing)
+        return WindowedStream(self, windowing, options.leaves_open(windows))
 
     def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation on the records of each key: see ``docs/process.md``.
@@ -255,6 +256,7 @@ class WindowedStream(GroupedRecords):
 
     _keyed: KeyedStream
     _windowing: Windowing
+    _is_open: bool = False
 
     def __repr__(self) -> str:
         keyed, stream = self._keyed, self._keyed._stream
@@ -293,9 +295,9 @@ class WindowedStream(GroupedRecords):
             order: Likewise. In event-time order windows expire at their end.
 
         Raises:
-            InvalidArgument: ``process`` is not a process, the windows have a trigger, or they merge
-                and a cell cannot; or ``order`` is not known, or not for windows with an allowed
-                lateness.
+            InvalidArgument: ``process`` is not a process, the windows have a trigger or another
+                option of panes, or they merge and a cell cannot; or ``order`` is not known, or not
+                for windows with an allowed lateness.
         """
         return self._keyed._processed(process, self._windowing, order)
 
@@ -313,8 +315,10 @@ class WindowedStream(GroupedRecords):
         return self._pipeline({name: collect(_WHOLE)}, stream)
 
     def _pipeline(self, aggregates: Mapping[str, AggregateSpec], stream: Stream) -> Pipeline:
-        keyed = self._keyed
-        stage = window_stage(stream, keyed._keys, keyed._names, self._windowing, aggregates)
+        keyed, windowing = self._keyed, self._windowing
+        if self._is_open:  # only now is it sure that windows fire
+            windowing = windowing.with_(accumulation=None)
+        stage = window_stage(stream, keyed._keys, keyed._names, windowing, aggregates)
         return Pipeline(stage, *pane_types(stage, aggregates, stream._schema))
 
     if not TYPE_CHECKING:

@@ -47,8 +47,22 @@ class WindowOptions:
                     hint='Leave it out, or join within windows: within=lw.FixedWindows("10m")',
                 )
 
+    def leaves_open(self, windows: WindowFunction | Windowing) -> bool:
+        """Whether neither a trigger nor an accumulation was given.
+
+        A process needs neither, so what the default trigger demands waits until an aggregate uses
+        the windows.
+        """
+        whole = isinstance(windows, Windowing)
+        return not whole and self.trigger is None and self.accumulation is None
+
     def windowing(
-        self, windows: WindowFunction | Windowing, flows: tuple[Flow, ...], where: str
+        self,
+        windows: WindowFunction | Windowing,
+        flows: tuple[Flow, ...],
+        where: str,
+        *,
+        open_: bool = False,
     ) -> Windowing:
         """Return the windowing of what some flows bring, checked.
 
@@ -56,6 +70,7 @@ class WindowOptions:
             windows: The windows; or a whole windowing, without other options.
             flows: The inputs of the stage.
             where: The method, for messages.
+            open_: Whether what was left open (:meth:`leaves_open`) is not demanded yet.
 
         Raises:
             InvalidArgument: An option is wrong, or does not go with what is upstream.
@@ -72,6 +87,8 @@ class WindowOptions:
             options["trigger"] = Default() if self.trigger is None else self.trigger
             if self.allowed_lateness is None:
                 options["allowed_lateness"] = inherited_lateness(flows)
+            if open_ and self.leaves_open(windows):
+                options["accumulation"] = "discarding"
             windowing = Windowing(windows=windows, **options)
         check_lateness(windowing.lateness_us, flows, where)
         check_retracted_in_time(flows)

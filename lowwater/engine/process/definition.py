@@ -30,6 +30,16 @@ _RESERVED = frozenset(
 
 _LAZY = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
+# What a windowing says of panes, and where it says nothing. (Discarding is what earlier versions
+# demanded of windows that accept late records.)
+_OF_PANES = {
+    "accumulation": "discarding",
+    "closing": "if_new",
+    "on_time": "always",
+    "timestamps": "end",
+    "allow_data_loss": None,
+}
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -171,6 +181,15 @@ class Definition:
                 where=self.name,
                 hint="Leave the trigger out, and use timers",
             )
+        for name, default in _OF_PANES.items():
+            value = getattr(windowing, name)
+            if value != default:
+                raise InvalidArgument(
+                    f"{describe(name, value)} is about panes, and a process has none: it has no "
+                    "effect there",
+                    where=self.name,
+                    hint=f"Leave {name}= out",
+                )
         if windowing.merging is None:
             return
         if self.vectorised:

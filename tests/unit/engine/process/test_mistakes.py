@@ -122,3 +122,43 @@ def test_a_column_is_not_called_kind_there() -> None:
     hidden = counted("retracting").map(lambda record: {**record, "kind": "mine"})
     with pytest.raises(InvalidArgument, match="a column is named 'kind'"):
         hidden.key_by("k").process(Kinds()).collect()
+
+
+class Passes:
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit(record["v"])
+
+
+def test_nothing_about_panes_is_demanded_of_a_process() -> None:
+    """Neither where lateness is given nor where it is inherited: a process has no panes."""
+    keyed = source(watermark=lw.Ascending()).key_by("k")
+    windowed = keyed.window(lw.FixedWindows("10s"), allowed_lateness="5s")
+    late = windowed.process(Passes())
+    assert len(late.collect().values()) == len(keyed.process(Passes()).collect().values())
+    inherited = late.map(lambda v: {"k": 1, "v": v}).key_by("k").window(lw.Sessions("10s"))
+    assert inherited.process(Passes()).collect().values()
+    for aggregated in (windowed, inherited):  # what has panes still has to say how they relate
+        with pytest.raises(InvalidArgument, match="accumulation= is required"):
+            aggregated.aggregate(n=lw.count())
+        with pytest.raises(InvalidArgument, match="accumulation= is required"):
+            aggregated.group()
+    assert keyed.window(lw.FixedWindows("10s")).aggregate(n=lw.count()).collect().panes
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"accumulation": "retracting"},
+        {"accumulation": "accumulating", "allowed_lateness": "5s"},
+        {"closing": "always"},
+        {"on_time": "if_new"},
+        {"timestamps": "latest"},
+        {"allow_data_loss": "none is lost"},
+    ],
+)
+def test_what_is_about_panes_is_refused_before_a_process(option: Any) -> None:
+    """It would have no effect, silently."""
+    keyed = source(watermark=lw.Ascending()).key_by("k")
+    name = next(iter(option))
+    with pytest.raises(InvalidArgument, match=rf"{name}=.*a process has none.*Leave {name}= out"):
+        keyed.window(lw.FixedWindows("10s"), **option).process(Passes())
