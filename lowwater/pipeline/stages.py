@@ -132,11 +132,21 @@ class StreamParts:
         return (*dict.fromkeys(flow.time for flow in self._flows), *arrival)
 
 
+_LONGEST_NAME = 1_000
+
+
 def checked_name(name: object, example: str) -> str:
     """Return a name that a user has given to a source or a stage, or raise."""
     if not isinstance(name, str) or not name:
         raise InvalidArgument(
             f"{describe('name', name)} is not a name", hint=f"Write, say, named({example!r})"
+        )
+    is_long = len(name) > _LONGEST_NAME
+    if is_long or any("\ud800" <= sign <= "\udfff" for sign in name):
+        why = "is too long" if is_long else "has half of a surrogate pair, so it is not valid text"
+        raise InvalidArgument(
+            f"{describe('name', name)} {why}: metrics, errors and stored state contain names",
+            hint=f"Write, say, named({example!r})",
         )
     return name
 

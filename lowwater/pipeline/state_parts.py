@@ -11,13 +11,13 @@ is finished by giving it again.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from lowwater.engine.graph.graph import MAIN, name_of_output
 from lowwater.engine.local.graph_change import is_automatic
 from lowwater.engine.local.run_record import (
     StoredRun,
@@ -235,7 +235,7 @@ def _divided(
 def _part_of(record: Mapping[str, Any], names: Sequence[str], *, is_first: bool) -> dict[str, Any]:
     """Return the record of some sources and stages."""
     run, description = record["run"], record["description"]
-    outputs = [one for one in record["outputs"] if _stage_of(one[1], record) in names]
+    outputs = [one for one in record["outputs"] if _is_of_part(one[1], record, names)]
     metrics = run["metrics"] if is_first else _zeros(run["metrics"])
     return {
         **record,
@@ -340,10 +340,26 @@ def _some(of: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: one for name, one in of.items() if name in names}
 
 
-def _stage_of(output: str, record: Mapping[str, Any]) -> str:
-    """Return the stage that an output leaves: its name, without the tag of the output."""
+def _is_of_part(output: str, record: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether an output leaves one of some stages.
+
+    Raises:
+        StateError: The name of an output is that of a stage, too: older versions allowed this.
+    """
     stages = record["description"]["stages"]
-    return output if output in stages else re.sub(r"\[[^\]]*\]$", "", output)
+    owners = [
+        stage
+        for stage, of in stages.items()
+        if output in {name_of_output(stage, tag) for tag in (MAIN, *of.get("outputs", ()))}
+    ]
+    if len({owner in names for owner in owners}) != 1:
+        raise StateError(
+            f"it cannot be told which part the output {output!r} belongs to: it may be one of "
+            f"{', '.join(map(repr, owners)) or 'no stage'}",
+            where="split",
+            hint="Run over the whole state with a stage named otherwise, or keep it whole",
+        )
+    return owners[0] in names
 
 
 def _zeros(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -381,14 +381,23 @@ class Graph:
         """Return the graph of everything upstream of some stages. O(stages + flows).
 
         Raises:
-            InvalidArgument: Two sources or stages have the same name.
+            InvalidArgument: Two sources or stages have the same name, or one that of an output.
         """
         reads: dict[Read, None] = {}
         stages: dict[Stage, None] = {}
         for end in ends:
             _visit(end, reads, stages)
-        found = _names([read.name for read in reads], [stage.name for stage in stages])
-        return cls(tuple(reads), tuple(stages), tuple(found))
+        found = tuple(_names([read.name for read in reads], [stage.name for stage in stages]))
+        for name, stage in zip(found[len(reads) :], stages, strict=True):
+            for tag in stage.work.outputs:
+                if tag != MAIN and name_of_output(name, tag) in found:
+                    raise InvalidArgument(
+                        f"a part of the pipeline is named {name_of_output(name, tag)!r}, which is "
+                        f"what the output {tag!r} of {name!r} is called",
+                        where="named",
+                        hint="Give it another name",
+                    )
+        return cls(tuple(reads), tuple(stages), found)
 
     def name_of(self, origin: Origin) -> str:
         """Return the name of a source or stage."""
@@ -409,6 +418,11 @@ class Graph:
         stages: dict[Stage, None] = {}
         _visit(end, reads, stages)
         return frozenset(stages)
+
+
+def name_of_output(stage: str, output: str) -> str:
+    """Return the name of an output of a stage, as errors, ``remove=`` and stored runs have it."""
+    return stage if output == MAIN else f"{stage}[{output!r}]"
 
 
 def admission_of(

@@ -9,7 +9,6 @@ from typing import Any, assert_never
 from lowwater.engine.aggregates import AggregateSpec, combiner_of
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import (
-    MAIN,
     Computed,
     Flow,
     Graph,
@@ -23,6 +22,7 @@ from lowwater.engine.graph.graph import (
     Windowed,
     WindowJoined,
     Work,
+    name_of_output,
 )
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import AsOf, Joining
@@ -227,8 +227,7 @@ def _describe_flow(graph: Graph, flow: Flow) -> str:
 
 def output_name(graph: Graph, origin: Origin, output: str) -> str:
     """Return the name of an output of a source or stage, as errors and ``remove=`` have it."""
-    name = graph.name_of(origin)
-    return name if output == MAIN else f"{name}[{output!r}]"
+    return name_of_output(graph.name_of(origin), output)
 
 
 def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -118,6 +118,13 @@ class Definition:
 
     def _check_names(self, declared: dict[str, Any]) -> None:
         for name in declared:
+            if not name.isidentifier():  # set with setattr, or in a class made by type()
+                raise InvalidArgument(
+                    f"{name!r} cannot be the name of a cell, timer or output: it is no name in "
+                    "Python",
+                    where=self.name,
+                    hint="Use letters, digits and underscores, such as 'rejected'",
+                )
             if name in _RESERVED or name.startswith("_") or name == MAIN:
                 raise InvalidArgument(
                     f"{name!r} cannot be the name of a cell, timer or output: it means something "

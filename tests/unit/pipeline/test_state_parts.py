@@ -12,6 +12,7 @@ import pytest
 import lowwater as lw
 from lowwater.cli.main import main
 from lowwater.errors import InvalidArgument, StateError
+from lowwater.io.sinks import Callback
 from lowwater.pipeline import state_parts
 from lowwater.pipeline.state_parts import merge_states, split_state
 from lowwater.pipeline.state_tools import state_info, verify_state
@@ -258,3 +259,82 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["state", "merge", again, a, b]) == 0
     assert f"{again}: one, two, three, " in capsys.readouterr().out
     assert main(["state", "merge", again, a]) == 2
+
+
+def twice(tag: str) -> Any:
+    """Return a process that emits each record to its main output and to another one."""
+
+    class Twice:
+        def on_record(self, record: Any, ctx: Any) -> None:
+            ctx.emit({"v": record["value"]})
+            ctx.emit({"v": record["value"]}, tag=tag)
+
+    setattr(Twice, tag, lw.output())
+    return Twice()
+
+
+ODD_NAMES = [
+    ("p", "q"), ("p", "p[a]"), ("p[\'odd", "p"), ("a.b/c", "a"), ("p", 'p["odd"]'), ("a\nb", "a"),
+    ("p", "p[\'odd\'] "), ("p" * 1_000, "p"), ("source", "stage"), ("*", "["), ("\x1b[2J", "p"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", ODD_NAMES)
+def test_every_output_goes_with_its_stage_whatever_it_is_called(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    """None is lost, none is with another part."""
+    outputs = []
+    for at, name in enumerate(names):
+        write_file(tmp_path / f"in{at}" / "0.parquet", at)
+        read = lw.read_parquet(tmp_path / f"in{at}", time="at", clock=CLOCK, unit="us")
+        process = read.named(f"source of {at}").key_by("key").process(twice("odd")).named(name)
+        outputs += [process.write_jsonl(tmp_path / f"{at}-main")]
+        outputs += [process.output("odd").write_jsonl(tmp_path / f"{at}-odd")]
+    lw.run(*outputs, state=tmp_path / "state", progress=False)
+    split_state(tmp_path / "state", {tmp_path / "a": [names[0]], tmp_path / "b": [names[1]]})
+    for part, name in zip("ab", names, strict=True):
+        stored = state_info(tmp_path / part).description["outputs"]
+        assert stored == [name, f"{name}['odd']"]
+    merged = merge_states([tmp_path / "a", tmp_path / "b"], tmp_path / "again")
+    assert {*names} <= {*merged}
+    lw.run(*outputs, state=tmp_path / "again", progress=False)
+
+
+def test_a_stage_is_not_called_like_an_output_of_another() -> None:
+    """Nobody could tell which of the two is meant: neither ``remove=`` nor a split."""
+    rows = [{"at": 1, "key": "a", "value": 1}]
+    stream = lw.from_iterable(rows, time="at", unit="s")
+    process = stream.key_by("key").process(twice("odd")).named("p")
+    windows = stream.key_by("key").window(lw.FixedWindows("1m"))
+    sums = windows.aggregate(n=lw.count()).named("p['odd']")
+    with pytest.raises(InvalidArgument, match=r"named \"p\['odd'\]\", which is what the output"):
+        lw.run(process.output("odd").write_to(Callback(print)), sums.write_to(Callback(print)))
+
+
+@pytest.mark.parametrize("tag", ["p['odd']", "", "a.b", "a/b", "a b", "1st", "a\nb"])
+def test_an_output_is_called_as_python_can(tag: str) -> None:
+    stream = lw.from_iterable([{"at": 1, "key": "a"}], time="at", unit="s")
+    with pytest.raises(InvalidArgument, match="cannot be the name of a cell, timer or output"):
+        stream.key_by("key").process(twice(tag))
+
+
+@pytest.mark.parametrize("name", ["", "p" * 1_001, "\ud800", "a\udfffb", 3, None])
+def test_a_name_is_text_that_can_be_stored(name: Any) -> None:
+    stream = lw.from_iterable([{"at": 1, "key": "a"}], time="at", unit="s")
+    with pytest.raises(InvalidArgument, match="name="):
+        stream.named(name)
+    with pytest.raises(InvalidArgument, match="name="):
+        stream.key_by("key").window(lw.FixedWindows("1m")).group().named(name)
+
+
+def test_a_state_of_an_older_version_with_such_names_is_refused_in_words() -> None:
+    """Its outputs cannot be told apart."""
+    stages = {"p": {"outputs": ["main", "odd"]}, "p['odd']": {}}
+    record: Any = {"description": {"stages": stages}}
+    with pytest.raises(StateError, match=r"cannot be told which part the output .*p.*odd"):
+        state_parts._is_of_part("p['odd']", record, ["p"])
+    assert state_parts._is_of_part("p['odd']", record, ["p", "p['odd']"])
+    assert not state_parts._is_of_part("p", record, ["p['odd']"])
+    with pytest.raises(StateError, match="no stage"):
+        state_parts._is_of_part("gone", record, ["p"])
