@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from lowwater.errors import DataError as DataError
     from lowwater.errors import DataWarning as DataWarning
     from lowwater.errors import InternalError as InternalError
+    from lowwater.errors import InternalWarning as InternalWarning
     from lowwater.errors import InvalidArgument as InvalidArgument
     from lowwater.errors import LowwaterError as LowwaterError
     from lowwater.errors import LowwaterWarning as LowwaterWarning
@@ -183,8 +184,8 @@ _PLACES = {
     "lowwater.engine.graph.trace": "Trace TracedElement Tracing",
     "lowwater.engine.window.windowing": "Windowing",
     "lowwater.errors": (
-        "DataError DataWarning InternalError InvalidArgument LowwaterError LowwaterWarning "
-        "PipelineWarning StateError UnitWarning UnsafeTrigger UnsupportedByRunner"
+        "DataError DataWarning InternalError InternalWarning InvalidArgument LowwaterError "
+        "LowwaterWarning PipelineWarning StateError UnitWarning UnsafeTrigger UnsupportedByRunner"
     ),
     "lowwater.explain": (
         "Difference DisorderProfile Explanation Finding Findings LatenessProfile check diff"

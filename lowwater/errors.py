@@ -40,6 +40,7 @@ __all__ = [
     "DataError",
     "DataWarning",
     "InternalError",
+    "InternalWarning",
     "InvalidArgument",
     "LowwaterError",
     "LowwaterWarning",
@@ -120,6 +121,10 @@ class UnitWarning(LowwaterWarning):
 
 class DataWarning(LowwaterWarning):
     """Many records of a source are dead letters."""
+
+
+class InternalWarning(LowwaterWarning):
+    """A bug in lowwater itself that does not stop the run: please report it, with the message."""
 
 
 class PipelineWarning(LowwaterWarning):

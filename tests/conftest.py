@@ -38,6 +38,10 @@ if _FOLDER := _in_memory():
 os.environ.setdefault("LOWWATER_KERNELS", "numpy")
 
 
+# A record that is nowhere stops the run (S-B2), also in the processes that tests start.
+os.environ.setdefault("LOWWATER_CHECK", "1")
+
+
 @pytest.fixture(params=BOTH, scope="module")
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a file's tests with both kinds of kernels."""

@@ -67,6 +67,18 @@ class Stored:
         self._turn = 0
         self._operator = self._made()
 
+    @property
+    def admitted(self) -> int:
+        return self._operator.admitted
+
+    @property
+    def partly(self) -> int:
+        return self._operator.partly
+
+    @property
+    def waiting(self) -> int:
+        return self._operator.waiting
+
     def step(self, step: StepInput) -> StepOutput:
         parts: list[PaneBatch] = []
         if isinstance(step, Bundle):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -16,6 +16,38 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_instant
 from lowwater.watermark import StageWatermark
 
 _NO_COUNT = "none"
+_CONSERVED = ("arrived", "admitted", "dropped", "waiting", "dead", "rows")
+
+
+@final
+@dataclass(slots=True)
+class StepMetrics:
+    """Counts of one step between a source or stage and the stage that reads it (S-B2).
+
+    Args:
+        step: The step, such as ``"filter"``.
+        taken: Records that it was given: those of the next three.
+        passed: Records that passed. ``flat_map`` may have made any number of each.
+        filtered: Records that it dropped without a dead letter.
+        dead: Records that it rejected.
+        made: Records that it output.
+    """
+
+    step: str
+    taken: int = 0
+    passed: int = 0
+    filtered: int = 0
+    dead: int = 0
+    made: int = 0
+
+    def add(self, counts: Sequence[int]) -> None:
+        """Add the counts of a batch, in the order of the fields."""
+        taken, passed, filtered, dead, made = counts
+        self.taken += taken
+        self.passed += passed
+        self.filtered += filtered
+        self.dead += dead
+        self.made += made
 
 
 @final
@@ -30,6 +62,15 @@ class StageMetrics:
         late: Elements dropped from one of their windows, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
         superseded: Upserts that a table has ignored because it knows newer ones (T-1).
+        arrived: Valid records that came to the stage. Each of them is a duplicate, superseded, or
+            one of the following three (S-B2).
+        admitted: Records that are in at least one window, or were processed, joined or stored.
+        dropped: Records that were dropped from all their windows, each counted once.
+        waiting: Records that wait for the watermark before they are processed or joined.
+        dead: Invalid records that came to the stage.
+        rows: How much state the stage keeps, as of the last commit.
+        steps: The counts of the steps in front of the stage, of one input after the other. A step
+            in front of several stages counts in each.
         watermark: The input watermark.
         output_watermark: The output watermark (S-H3).
         open_windows: The number of open windows.
@@ -41,6 +82,13 @@ class StageMetrics:
     late: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     superseded: int = 0
+    arrived: int = 0
+    admitted: int = 0
+    dropped: int = 0
+    waiting: int = 0
+    dead: int = 0
+    rows: int = 0
+    steps: list[StepMetrics] = field(default_factory=list)
     watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     output_watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     open_windows: int = 0
@@ -49,6 +97,7 @@ class StageMetrics:
         """Return the counts and watermarks as plain values; see :meth:`Metrics.to_dict`."""
         return {
             **self.remember(),
+            "steps": [asdict(step) for step in self.steps],
             "ended": self.watermark == END_OF_TIME,
             "watermark": _iso(self.watermark),
             "output_watermark": _iso(self.output_watermark),
@@ -64,10 +113,13 @@ class StageMetrics:
             "late": dict(self.late),
             "duplicates": self.duplicates,
             "superseded": self.superseded,
+            **{name: getattr(self, name) for name in _CONSERVED},
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
         """Continue from the counts of an earlier run."""
+        for name in _CONSERVED:  # earlier versions did not count them
+            setattr(self, name, known.get(name, 0))
         self.panes = Counter(known["panes"])
         self.retractions = known["retractions"]
         self.emitted = Counter(known["emitted"])
@@ -84,8 +136,9 @@ class StageMetrics:
         _add(self.panes, timing, TIMINGS)
 
     def count_late(self, late: LateBatch) -> None:
-        """Count dropped elements. O(n)."""
+        """Count dropped elements; one that was dropped from several windows is one record. O(n)."""
         _add(self.late, late.reason, REASONS)
+        self.dropped += len(np.unique(late.element))
 
 
 @final

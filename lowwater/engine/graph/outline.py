@@ -28,7 +28,15 @@ from lowwater.engine.join.tables import Upserting
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.stateless import Filter, FlatMap, Map, MapBatches, Select, WithColumns
+from lowwater.engine.records.stateless import (
+    AddComputed,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Select,
+    WithColumns,
+)
 from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import format_duration
@@ -230,6 +238,31 @@ def _origin_text(flow: Flow) -> str:
 def output_suffix(output: str) -> str:
     """Return the suffix that selects an output of a process; empty for the main output."""
     return "" if output == MAIN else f"[{output!r}]"
+
+
+def step_name(step: Step) -> str:
+    """Return the name of the method that made a step."""
+    match step:
+        case Filter():
+            return "filter"
+        case WithColumns():
+            return "with_columns"
+        case Select():
+            return "select"
+        case Map():
+            return "map"
+        case FlatMap():
+            return "flat_map"
+        case MapBatches():
+            return "map_batches"
+        case FromChangelog():
+            return "changelog"
+        case UpsertForm() | DebeziumForm():
+            return "changes"
+        case AddComputed():
+            return "key_by"
+        case _:
+            return "group"
 
 
 def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:

@@ -80,6 +80,18 @@ class AsOfOperator(TwoSided):
         self.versions_watermark = watermark
         self._releases = Deadlines()
 
+    @property
+    def waiting(self) -> int:
+        """How many facts wait to be joined. With corrections, facts are kept, as versions are."""
+        if self.as_of.retracts:
+            return 0
+        spilled = self._spilled
+        return len(self.sides[LEFT]) + (0 if spilled is None else spilled.rows[LEFT])
+
+    def _kept(self, side: Side, count: int) -> None:
+        if side != LEFT or self.as_of.retracts:
+            super()._kept(side, count)
+
     def hold(self) -> Hold | None:
         """Return ``None``: a fact that waits is not below the watermark (J-8)."""
         return None
@@ -178,6 +190,7 @@ class AsOfOperator(TwoSided):
             facts.touch(rows)
         else:
             facts.remove(rows)
+            self.admitted += len(met)
 
     def _correct(self, keys: Int64Array, times: Int64Array) -> None:
         """Emit facts again that meet another version, now that versions came or went."""

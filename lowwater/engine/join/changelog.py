@@ -72,9 +72,11 @@ class FromChangelog:
         puts, deletes = _among(codes, self.puts), _among(codes, self.deletes)
         has_before, has_after = _valid(before), _valid(after)
         unknown = ~puts & ~deletes
+        ignored = 0
         if self.tombstones:
             nothing = ~has_before & ~has_after & ~_valid(codes)
             unknown &= ~nothing
+            ignored = int(np.count_nonzero(nothing))
         lacking = (puts & ~has_after) | (deletes & ~has_before)
         puts, deletes = puts & has_after, deletes & has_before
         # An update that changes the key first deletes the old row.
@@ -95,8 +97,9 @@ class FromChangelog:
         columns[DELETED] = Column(is_gone)
         made = records.derived(columns, origin)
         rejected = self._rejected(records, unknown, lacking, codes)
-        filtered = len(records) - len(rejected) - int(np.count_nonzero(puts | deletes))
-        return Stepped(made, origin, rejected, filtered)
+        # An update that moves to another key is one record, of which two are made.
+        passed = int(np.count_nonzero(puts | deletes))
+        return Stepped(made, origin, rejected, ignored, passed=passed)
 
     def _column(self, records: Records, name: str) -> Column:
         if name not in records.columns:

@@ -77,6 +77,9 @@ class KeyedOperator(ABC):
     Before a step, the runner then loads what the step is about: :meth:`load` before a bundle,
     :meth:`load_due` before an advance; and :meth:`load_holder` after each.
 
+    ``admitted`` counts the records that were kept, retracted or used up, and ``waiting`` those that
+    are still to be (S-B2).
+
     Args:
         sides: The records it keeps, of each of its inputs.
         signed: Whether an input may contain retractions (S-C1).
@@ -87,6 +90,7 @@ class KeyedOperator(ABC):
 
     is_advancing = False
     next_deadline = END_OF_TIME
+    partly = 0
     link: str | None = None
     """The column of the left side that refers to rows of the right one, if there is any."""
 
@@ -101,11 +105,17 @@ class KeyedOperator(ABC):
     ) -> None:
         self.watermark = self.output_watermark = watermark
         self.clock = clock
+        self.admitted = 0
         self.retracts = retracts
         self.keys: KeyDictionary | None = None
         self.sides = tuple(sides)
         self._signed = signed
         self._stored: StoredSides | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many records came that are still to be used."""
+        return 0
 
     @property
     def open_windows(self) -> int:

@@ -133,7 +133,8 @@ class UpsertOperator(KeyedOperator):
         values = {name: column for name, column in bundle.values.items() if name != DELETED}
         touched, place = np.unique(keys, return_inverse=True)
         old = self._rows.segments.latest(touched, np.full(len(touched), END_OF_TIME))
-        chosen, superseded = self._winners(values, place, old)
+        chosen, applied, superseded = self._winners(values, place, old)
+        self.admitted += applied
         touched, old = touched[chosen >= 0], old[chosen >= 0]
         chosen = chosen[chosen >= 0]
         order = np.argsort(chosen)  # by arrival, whatever the ids of keys
@@ -152,15 +153,18 @@ class UpsertOperator(KeyedOperator):
 
     def _winners(
         self, values: Mapping[str, Column], place: Int64Array, old: Int64Array
-    ) -> tuple[Int64Array, int]:
-        """Return the upsert that stands of each key, -1 for none, and how many are superseded."""
+    ) -> tuple[Int64Array, int, int]:
+        """Return the upsert that stands of each key, -1 for none, and how many apply or do not.
+
+        An upsert that a later one of the bundle replaces has been applied all the same.
+        """
         count_ = len(old)
         arrival = np.arange(len(place), dtype=np.int64)
         chosen = np.full(count_, -1, dtype=np.int64)
         name = self.rules.order
         if name is None:
             chosen[place] = arrival  # the last to be written stays
-            return chosen, 0
+            return chosen, len(arrival), 0
         held = np.flatnonzero(old >= 0)
         given = values.get(name, Column.of_objects([None] * len(place)))
         if held.size:
@@ -179,7 +183,7 @@ class UpsertOperator(KeyedOperator):
         so_far = np.where(run_starts(key), least[key], np.append(-2, newest[:-1]))
         stands = rank >= so_far
         chosen[key[stands]] = by_key[stands]
-        return chosen, int(np.count_nonzero(~stands))
+        return chosen, int(np.count_nonzero(stands)), int(np.count_nonzero(~stands))
 
     def _advance(self, to: int, right: int) -> ProcessOutput:
         if to <= self.watermark:
@@ -294,6 +298,7 @@ class GroupOperator(KeyedOperator):
         arrival = self._arrivals + np.arange(len(bundle), dtype=np.int64)
         self._arrivals += len(bundle)
         groups.aggregation.add(bundle, None, rows[place], arrival)
+        self.admitted += len(place)
         groups.retime(held, times[known])
         groups.touch(rows)
         left = groups.aggregation.results(rows)[_ROWS].data > 0

@@ -83,9 +83,10 @@ class TwoSided(KeyedOperator):
             return late
         _, keys = self._encode(bundle)
         hashes = record_hashes(bundle) if self._signed else None
-        signs = bundle.signs
+        signs, born = bundle.signs, self.sides[side].births
         if hashes is None or signs is None or (signs > 0).all():
             self._insert(side, bundle, keys, hashes)
+            self._kept(side, self.sides[side].births - born)
             return late
         # First what retracts records that are here, so that what replaces them comes after; then
         # what retracts records of this bundle.
@@ -96,7 +97,12 @@ class TwoSided(KeyedOperator):
         back = self._retract(side, bundle, keys, hashes, back)
         if back.size:
             raise unknown_record(bundle, back, "join")
+        self._kept(side, self.sides[side].births - born)
         return late
+
+    def _kept(self, side: Side, count: int) -> None:
+        """Count records that a side keeps from now on (S-B2)."""
+        self.admitted += count
 
     def _retract(
         self,
@@ -112,6 +118,7 @@ class TwoSided(KeyedOperator):
         rows = found[found >= 0]
         if rows.size:
             own.remove(rows)
+            self.admitted += len(rows)
             self._retract_rows(side, rows)
         return chosen[found < 0]
 

@@ -17,6 +17,7 @@ from lowwater.engine.join.keyed_operator import KeyedOperator, SideBundle, Sides
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local.duplicates import DuplicateFilter
+from lowwater.engine.local.health.conservation import AdmittedCounter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.pair_recorder import PairRecorder
 from lowwater.engine.local.parted_process import PartedProcess, is_parted
@@ -90,6 +91,7 @@ class EmittingRun:
         else:
             self.operator = _operator_of(stage, work)
         self._duplicates = DuplicateFilter(stage.deduplication)
+        self._counter = AdmittedCounter()
         self._is_end = is_end
         self._is_read = is_read
         self.minds_right = isinstance(work, Joined) and work.minds_right
@@ -160,6 +162,7 @@ class EmittingRun:
                 metrics.count_late(output.late)
                 yield Outcome(late=late, stage=self.number)
             yield from self._emitted(output)
+        self._counter.settle(operator, metrics)
         self._find_holder()
 
     def advance(self, to: int) -> Iterator[Outcome]:
@@ -170,6 +173,7 @@ class EmittingRun:
             while (portion := operator.load_due(self._store, to, right)) is not None:
                 yield from self._step(portion)
         yield from self._advance(to)
+        self._counter.settle(operator, self.metrics)
         self._find_holder()
 
     def _advance(self, to: int) -> Iterator[Outcome]:

@@ -37,6 +37,7 @@ from lowwater.engine.records.steps import (
 )
 from lowwater.engine.records.stored_keys import Kinds, become, kinds_of
 from lowwater.errors import InternalError, LowwaterError
+from lowwater.state.arrays import run_starts
 from lowwater.state.key_layout import StoredPlace, group_range
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch, StateStore
@@ -68,6 +69,9 @@ class PartsStatus(NamedTuple):
         state_rows: The same, and how many records wait.
         hold: What holds the output watermark below the input's.
         hold_part: The part of the key whose timer it is.
+        admitted: How many records hooks got and did not refuse (S-B2).
+        partly: How many of these were dropped from another window.
+        waiting: How many records wait for the watermark.
     """
 
     held_at: int = END_OF_TIME
@@ -77,6 +81,9 @@ class PartsStatus(NamedTuple):
     state_rows: int = 0
     hold: Hold | None = None
     hold_part: int = 0
+    admitted: int = 0
+    partly: int = 0
+    waiting: int = 0
 
 
 @final
@@ -126,6 +133,9 @@ class HostedParts:
                 operator.state_rows,
                 operator.hold(),
                 operator.records.hold_part,
+                operator.admitted,
+                operator.partly,
+                operator.waiting,
             )
         )
 
@@ -263,6 +273,21 @@ class PartedProcess:
     def state_rows(self) -> int:
         """The same, and how many records wait (S-K13)."""
         return sum(each.state_rows for each in self._standing.values())
+
+    @property
+    def admitted(self) -> int:
+        """How many records hooks got and did not refuse, each counted once (S-B2)."""
+        return sum(each.admitted for each in self._standing.values())
+
+    @property
+    def partly(self) -> int:
+        """How many of these were dropped from another of their windows."""
+        return sum(each.partly for each in self._standing.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for the watermark (S-K13)."""
+        return sum(each.waiting for each in self._standing.values())
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
@@ -514,21 +539,25 @@ def late_in_order(late: Sequence[LateBatch]) -> LateBatch | None:
 
 def refused_in_order(refused: Sequence[Refused]) -> tuple[LateBatch, Bundle]:
     """Return what parts refused of the records that waited, in order of time, then part."""
-    bundle = Bundle.concat([bundle for _, bundle, _ in refused])
+    every = [late for late, *_ in refused]
+    numbers = np.concatenate([late.element for late in every])
+    bundle = Bundle.concat([bundle.take(late.element) for late, bundle, _ in refused])
     if len({tuple(each.values) for _, each, _ in refused}) > 1:  # as where one has all
         bundle = replace(
             bundle, values={name: bundle.values[name] for name in sorted(bundle.values)}
         )
-    order = np.lexsort((np.concatenate([parts for *_, parts in refused]), bundle.times))
-    every = [late for late, *_ in refused]
+    parts = np.concatenate([parts[late.element] for late, _, parts in refused])
+    order = np.lexsort((parts, bundle.times))
     start, end, reason = (
         np.concatenate([getattr(late, name) for late in every])[order]
         for name in ("start", "end", "reason")
     )
     details = [detail for late in every for detail in late.all_details()]
     said = [details[at] for at in order.tolist()]
-    numbers = np.arange(len(order))
-    return LateBatch(numbers, start, end, reason, every[0].watermark, said), bundle.take(order)
+    # Those of one record, which was refused from several windows, are neighbours.
+    begins = run_starts(parts[order], numbers[order])
+    element, bundle = np.cumsum(begins) - 1, bundle.take(order[begins])
+    return LateBatch(element, start, end, reason, every[0].watermark, said), bundle
 
 
 def _places(emitted: Emitted) -> Int64Array:

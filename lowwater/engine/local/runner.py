@@ -28,6 +28,7 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.count_log import CountLog
 from lowwater.engine.local.emitting_stage import EmittingRun
+from lowwater.engine.local.health.conservation import InputCounts, Ledger
 from lowwater.engine.local.input_watermarks import InputWatermarks, StageRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
@@ -173,6 +174,13 @@ class LocalRun:
             self._tallies(),
         )
         self._inputs = InputWatermarks(graph, self.readers, self._stages)
+        self._ledger = Ledger(
+            graph,
+            self._stages,
+            self.readers,
+            {(entry.stage, entry.nth): entry.counts for entry in self._entries()},
+            frozenset(run.number for run in self._stages if run.stage in ends),
+        )
         if durable:
             share = None if memory is None else memory // max(1, len(self._stages))
             for run in self._stages:
@@ -240,15 +248,17 @@ class LocalRun:
 
         Call it at a boundary only (:class:`Outcome`): elsewhere a bundle is half processed.
         """
+        self._ledger.check(ended=self.ended)
         for run in self._stages:
             run.save(batch)
+        self._ledger.note_rows()
         return {
             "sources": {
                 self.graph.name_of(reader.read): reader.remember() for reader in self._in_turn
             },
             "between": {
                 self.graph.name_of(stage): [
-                    [*self._input_of(entry), entry.admission.remember()] for entry in entries
+                    [*self._input_of(entry), entry.remember()] for entry in entries
                 ]
                 for stage, entries in zip(self.graph.stages, self._between, strict=True)
             },
@@ -295,10 +305,11 @@ class LocalRun:
             for stage, nth, learned in stored:
                 entry = entries.get(inputs.get((stage, nth), _NOTHING))
                 if entry is not None:
-                    entry.admission.resume(learned)
+                    entry.resume(learned)
         self._verdict.resume()
         self._orders.resume()
         self.metrics.resume(known["metrics"])
+        self._ledger.resume(known["metrics"]["stages"])
         self.ended = known["ended"]
         self._count_log.resume()
 
@@ -331,7 +342,23 @@ class LocalRun:
                     closing.callback(self._workers.close)
             for reader in self.readers:
                 closing.callback(reader.close)
-            yield from self._outcomes()
+            yield from self._leaving(self._outcomes())
+
+    def _leaving(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+        """Count what leaves the run; check at each boundary if that is asked for (S-B2)."""
+        ledger = self._ledger
+        for outcome in outcomes:
+            ledger.leave(outcome)
+            if outcome.boundary and ledger.is_strict:
+                ledger.check()
+            yield outcome
+
+    def _entries(self) -> Iterator[StageAdmission]:
+        """Yield what admits records to each input of a stage."""
+        for reader in self.readers:
+            yield from reader.entries
+        for entries in self._between:
+            yield from entries
 
     def _outcomes(self) -> Iterator[Outcome]:
         began = time.perf_counter()
@@ -362,6 +389,7 @@ class LocalRun:
         yield from self._turn(began)
         self._verdict.judge_rest()
         self.ended = True
+        self._ledger.check(ended=True)
         for run in self._stages:
             run.forget(END_OF_TIME)
         if self._observer is not None:
@@ -376,7 +404,8 @@ class LocalRun:
             source: The number of the source in the graph.
             records: The batch.
         """
-        yield from self._process(self.readers[source], records, None, time.perf_counter())
+        began = time.perf_counter()
+        yield from self._leaving(self._process(self.readers[source], records, None, began))
 
     def end_of(self, *sources: int) -> Iterator[Outcome]:
         """End sources that the caller reads, all in one turn.
@@ -387,8 +416,9 @@ class LocalRun:
         for source in sources:
             self.readers[source].ended = True
         self._move_clock(self.readers[0].now())
-        yield from self._turn(time.perf_counter())
+        yield from self._leaving(self._turn(time.perf_counter()))
         self.ended = self.ending
+        self._ledger.check(ended=self.ended)
 
     def _process(
         self, reader: SourceReader, records: Records, position: Position | None, began: float
@@ -431,6 +461,7 @@ class LocalRun:
             minds_order(flow, at),
             nth,
             self._apply,
+            InputCounts.of(flow.steps),
         )
 
     def _max_ahead_of(self, flow: Flow) -> int | None:
@@ -482,6 +513,7 @@ class LocalRun:
         for cut in reader.cuts(records):
             self._verdict.judge_source(reader, quiet=is_judged_before)
             if not isinstance(cut, SourceCut):
+                self._ledger.report(len(cut))
                 if not resumed:
                     yield self._dead_letters(cut)
                 continue
@@ -494,6 +526,7 @@ class LocalRun:
             for bundle in cut.bundles:
                 if check.is_open:
                     check.look_at(bundle)
+                self._ledger.queue(bundle.stage, len(bundle.bundle))
                 self._waiting[bundle.stage].append(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)
@@ -563,16 +596,21 @@ class LocalRun:
             records = outputs.get(entry.output)
             if records is not None and entry.minds_order:
                 records = in_order(records, run.stage)
-            admitted = None if records is None else entry.take(records)
+            if records is None:
+                continue
+            entry.counts.read += records.length
+            admitted = entry.take(records)
             if admitted is None:
                 continue
             self._verdict.judge_output(run.number)
             if admitted.admitted.errors:
+                self._ledger.report(len(admitted.admitted.errors))
                 yield self._dead_letters(admitted.admitted.errors)
             # Keep a retraction and the pane that replaces it in one bundle: a downstream
             # stage that fires between the two would emit a result without either (S-C5).
             size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
             for bundle in admitted.bundles(size):
+                self._ledger.queue(entry.stage, len(bundle.bundle))
                 self._waiting[entry.stage].append(bundle)
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
@@ -597,6 +635,7 @@ class LocalRun:
             of.watermark = Instant(operator.watermark)
             of.output_watermark = Instant(operator.output_watermark)
             of.open_windows = operator.open_windows
+        self._ledger.settle()
         metrics.sum_up(self._ends)
         last = self._stages[-1].operator
         metrics.watermark = Instant(last.watermark)

@@ -160,7 +160,8 @@ class SourceReader:
         stages: The names of the stages, by their number; a durable run needs them.
 
     ``was_counted`` says that the next batch was counted by an earlier run, whose stages that read
-    it are all gone.
+    it are all gone. ``delivered`` counts the records of batches, and ``invalid`` those of them that
+    became dead letters before all stages (S-B2).
     """
 
     def __init__(
@@ -191,12 +192,30 @@ class SourceReader:
         self._listener = read.source if hears_commits(read.source) else None
         self._told: Position | None = None
         self.bundles_done = 0
+        self.delivered = 0
+        self.invalid = 0
+        self._is_resuming = self._is_in_batch = False
         self.tally = Tally()
         self.taken = 0
         self.due_at = 0.0
         self._arrived_at: int | None = None
         self._rows: int | None = None
         self._learned = self._learn()
+
+    @property
+    def entries(self) -> Sequence[StageAdmission]:
+        """What admits records to the stages that read the source."""
+        return self._usual.entries
+
+    @property
+    def is_resuming(self) -> bool:
+        """Whether it is in a batch that an earlier run had begun, or is yet to read that again."""
+        return self._is_resuming or self._cutting is not self._usual
+
+    @property
+    def is_between_batches(self) -> bool:
+        """Whether all records that were delivered have been cut."""
+        return not self._is_in_batch
 
     @property
     def ended(self) -> bool:
@@ -281,6 +300,8 @@ class SourceReader:
                 hint="Put the records back from a copy, or begin without the state of that run; "
                 "compact a log only when its runs have read it",
             )
+        self._is_resuming = False
+        self.delivered += records.length
         self.tally.count(records.length + len(records.unreadable), records.unreadable)
 
     def cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
@@ -289,6 +310,11 @@ class SourceReader:
         Args:
             records: The batch, not empty.
         """
+        self._is_in_batch = True
+        yield from self._cuts(records)
+        self._is_in_batch = False
+
+    def _cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         entries, shared, own = self._cutting.entries, self._cutting.shared, self._cutting.own
         if not records.length:
             for entry in entries:
@@ -304,6 +330,10 @@ class SourceReader:
         if len(entries) == 1 and not are_gone and self.read.time not in set(left.columns):
             yield from self._cuts_for_one_stage(entries[0], records)  # later steps make it
             return
+        self.invalid += len(stepped.rejected)
+        for entry in entries:
+            entry.counts.read += records.length
+            entry.counts.apply(0, stepped.counts)
         yield from self._cuts_for_several_stages(own, stepped, arrived)
 
     def observe(self, cut: SourceCut, clock: int) -> None:
@@ -360,10 +390,12 @@ class SourceReader:
         entries = {self._input_of(entry): entry for entry in self._usual.entries}
         resumed = [(entries[stage, nth], learned) for stage, nth, learned in kept]
         for entry, learned in resumed:
-            entry.admission.resume(learned)
+            entry.resume(learned)
         if self._usual.own is not None and ingest["own"] is not None:
             self._usual.own.resume(ingest["own"])
+        self.delivered = self._learned.get("delivered", 0)
         if self.bundles_done:
+            self._is_resuming = True
             self._cutting = self._former([entry for entry, _ in resumed], ingest)
         self._cutter.tick = self._learned["tick"]
         self._arrived_at = self._learned["came"]
@@ -392,7 +424,9 @@ class SourceReader:
         """Cut batches for all that reads the source from now on."""
         usual = {self._input_of(entry): entry for entry in self._usual.entries}
         for entry in self._cutting.entries:
-            usual[self._input_of(entry)].admission.resume(entry.admission.remember())
+            usual.pop(self._input_of(entry)).admission.resume(entry.admission.remember())
+        for entry in usual.values():  # it is new, and gets nothing of what came before
+            entry.counts.since = self.delivered
         self._cutting = self._usual
 
     def _input_of(self, entry: StageAdmission) -> Input:
@@ -407,11 +441,11 @@ class SourceReader:
                 "own": None if own is None else own.remember(),
                 "shared": len(shared),
                 "entries": [
-                    [*self._input_of(entry), entry.admission.remember()]
-                    for entry in self._cutting.entries
+                    [*self._input_of(entry), entry.remember()] for entry in self._cutting.entries
                 ],
             },
             "tally": self.tally.remember(),
+            "delivered": self.delivered,
             "tick": self._cutter.tick,
             "came": self._arrived_at,
         }
@@ -472,6 +506,7 @@ class SourceReader:
         self, entry: StageAdmission, records: Records
     ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         arrived = self._arrivals(records)
+        entry.counts.read += records.length
         admitted_batch = entry.take(records, arrived)
         if admitted_batch is None:
             return
@@ -505,6 +540,9 @@ class SourceReader:
             checked = own.admit(left, clock=came)
             kept, times = checked.kept, checked.bundle.times
             letters.add(_places(rows, _others(kept, left.length)), checked.errors)
+            self.invalid += len(checked.errors)
+            for entry in self._cutting.entries:
+                entry.counts.set_aside(len(self._cutting.shared), len(checked.errors))
         batch = self._batch_cut(stepped, self._cutting.shared, left, kept, times, arrived)
         sound = left if kept is None else left.take(kept)
         cuts = [Cut(start, stop, cut.clock) for cut, start, stop in batch.cuts]
@@ -567,7 +605,8 @@ class SourceReader:
 
         These come with their rows among the records.
         """
-        entry = replace(entry, steps=entry.steps[len(self._cutting.shared) :])
+        first = len(self._cutting.shared)
+        entry = replace(entry, steps=entry.steps[first:], first=first)
         errors: list[ErrorRecord] = []
         at: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
         bundles: list[StageBundle | None] = []

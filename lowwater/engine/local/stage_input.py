@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import numpy as np
 
 from lowwater.engine.graph.graph import MAIN
+from lowwater.engine.local.health.conservation import InputCounts
 from lowwater.engine.records.admission import Admission, Admitted
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
@@ -36,6 +37,8 @@ class StageAdmission:
         minds_order: Whether records are sorted before: see :mod:`lowwater.engine.local.key_order`.
         nth: Which input of the stage it is.
         apply: Applies a step.
+        counts: Counts the records (S-B2).
+        first: How many steps were applied before.
     """
 
     stage: int
@@ -46,6 +49,17 @@ class StageAdmission:
     minds_order: bool = False
     nth: int = 0
     apply: Apply = applied
+    counts: InputCounts = field(default_factory=InputCounts, compare=False)
+    first: int = 0
+
+    def remember(self) -> dict[str, Any]:
+        """Return the state to store, as plain values."""
+        return {**self.admission.remember(), "counts": self.counts.remember()}
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Restore the state that an earlier run stored."""
+        self.admission.resume(known)
+        self.counts.resume(known.get("counts"))
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
         """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
@@ -58,11 +72,14 @@ class StageAdmission:
             came = Column(clock)
             records = records.replaced({**records.columns, _ARRIVED: came})
         stepped = apply_steps(self.steps, records, self.apply)
+        counts = self.counts
         if self.steps:
             records = stepped.records
             self.admission.require(stepped.missing)
+            counts.apply(self.first, stepped.counts)
             if stepped.rejected:
                 self.admission.reject(stepped.errors)
+                counts.rejected += len(stepped.rejected)
             # A Python function that is called for no rows returns no columns, so the validation
             # below would report every column as missing. Without steps it is right to do so.
             if not records.length:
@@ -76,6 +93,9 @@ class StageAdmission:
         if isinstance(clock, np.ndarray):
             clock = records.columns[_ARRIVED].data
         admitted = self.admission.admit(records, clock=clock)
+        counts.taken += records.length
+        counts.invalid += len(admitted.errors)
+        counts.sound += len(admitted.bundle)
         rows, errors = _in_order(stepped, admitted)
         admitted = replace(admitted, errors=errors)
         if self.signed:
@@ -111,6 +131,7 @@ class AdmittedBatch:
     def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
         """Wrap consecutive elements of this batch, from ``start`` on, for the stage."""
         entry = self.entry
+        entry.counts.cut += len(bundle)
         return StageBundle(entry.stage, bundle, start, self.records, self.admitted, entry.nth)
 
 

@@ -12,6 +12,7 @@ from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.join.window_join import PairedPanes
 from lowwater.engine.local.duplicates import DuplicateFilter
+from lowwater.engine.local.health.conservation import AdmittedCounter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
@@ -81,6 +82,7 @@ class WindowRun:
             aggregates = self._combiners.aggregates
         self.operator = WindowOperator(work.windowing, aggregates, signed=stage.signed)
         self._duplicates = DuplicateFilter(stage.deduplication)
+        self._counter = AdmittedCounter()
         self._is_end = is_end
         self._is_read = is_read
         # The store is only read in a step where windows may be in it alone.
@@ -168,6 +170,7 @@ class WindowRun:
                 yield Outcome(late=late, stage=self.number)
                 late = None
             yield from self._emit(output, late)
+        self._counter.settle(operator, metrics)
         if self._store is not None:
             self.operator.load_holder(self._store)
 

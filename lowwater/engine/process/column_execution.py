@@ -78,6 +78,9 @@ class ColumnProcess:
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
         in_order: Whether records come by event time, when the watermark passes them (S-K13).
+
+    ``admitted`` counts the records that ``on_records`` got and did not refuse, and ``partly`` those
+    of them that were dropped from another window (S-B2).
     """
 
     def __init__(
@@ -95,6 +98,8 @@ class ColumnProcess:
         self._columns = columns
         self.watermark = self.output_watermark = watermark
         self.clock = clock
+        self.admitted = self.partly = 0
+        self._accepted: list[Int64Array] = []
         self._placement = None if windowing is None else Placement(windowing)
         lateness = None if windowing is None else windowing.lateness_us
         self._bounds = ColumnBounds(definition.name, lateness)
@@ -161,6 +166,7 @@ class ColumnProcess:
             return NOTHING
         late = DroppedElements(self.watermark)
         self._take(self._assigned(bundle, self.watermark, late), late)
+        self._count(late)
         return self._done(late)
 
     def advance_watermark(self, to: int, passed: Bundle | None = None) -> ProcessOutput:
@@ -200,7 +206,19 @@ class ColumnProcess:
         self._refusals.begin(late, len(rows), placed.element, placed.start, placed.end)
         self._call("on_records", self._on_records, batch)
         self._refusals.finish()
+        accepted = self._refusals.accepted
+        self._accepted.append(placed.element if accepted.all() else placed.element[accepted])
         self._drain()
+
+    def _count(self, late: DroppedElements) -> None:
+        """Count the records of a bundle that were accepted, each once (S-B2)."""
+        if not self._accepted:
+            return
+        accepted, self._accepted = np.concatenate(self._accepted), []
+        if self._placement is not None:
+            accepted = distinct(accepted)
+            self.partly += late.among(accepted)
+        self.admitted += len(accepted)
 
     def _pass(self, passed: Bundle | None) -> DroppedElements | None:
         """Process records that waited, in as large batches as their order allows (S-K13).
@@ -228,6 +246,7 @@ class ColumnProcess:
                 stop = int(np.searchsorted(times, upto, side="left"))
             self._take(placed.slice(at, stop), late)
             at = stop
+        self._count(late)
         return late
 
     def _move_to(self, to: int) -> None:

@@ -153,7 +153,22 @@ class ProcessOperator:
 
         Nothing is kept of a key that has neither a cell nor a timer (S-K2).
         """
-        return len(self._engine) + sum(map(len, self._every_waiting))
+        return len(self._engine) + self.waiting
+
+    @property
+    def admitted(self) -> int:
+        """How many records hooks got and did not refuse, each counted once (S-B2)."""
+        return self._engine.admitted
+
+    @property
+    def partly(self) -> int:
+        """How many of these were dropped from another of their windows."""
+        return self._engine.partly
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for the watermark (S-K13)."""
+        return sum(map(len, self._every_waiting))
 
     @property
     def refused_at(self) -> tuple[int, int]:
@@ -298,5 +313,7 @@ def _of(output: ProcessOutput, passed: PassedRecords | None) -> ProcessOutput:
     """Return an output that says which records its late elements are, of those that waited."""
     if output.late is None or passed is None:
         return output
-    late = replace(output.late, element=np.arange(len(output.late)))
-    return replace(output, late=late, late_of=passed.take(output.late.element))
+    # A record that was dropped from several windows is one record (S-B2).
+    elements, element = np.unique(output.late.element, return_inverse=True)
+    late = replace(output.late, element=element)
+    return replace(output, late=late, late_of=passed.take(elements))

@@ -41,9 +41,11 @@ class PassingOperator:
     next_deadline = END_OF_TIME
     open_windows = 0
     state_rows = 0
+    partly = waiting = 0
 
     def __init__(self, *, signed: bool) -> None:
         self.watermark = self.clock = START_OF_TIME
+        self.admitted = 0  # the records that were passed on (S-B2)
         self._signed = signed
         self._place: StoredPlace | None = None
 
@@ -63,6 +65,7 @@ class PassingOperator:
                 if signs is None and self._signed:
                     signs = np.ones(len(step), dtype=np.int8)
                 emitted = Emitted(step.times, step.keys, step.values, signs=signs, is_plain=True)
+                self.admitted += len(emitted)
                 return ProcessOutput({MAIN: emitted})
             case Bundle():
                 return NOTHING

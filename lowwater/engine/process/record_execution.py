@@ -25,6 +25,7 @@ from lowwater.engine.records.stored_keys import Kinds
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
+from lowwater.state.arrays import distinct
 from lowwater.state.key_layout import StoredPlace
 from lowwater.time import (
     END_OF_TIME,
@@ -53,6 +54,9 @@ class RecordProcess:
         clock: Clock to begin with, int microseconds.
         in_order: Whether records come by event time, when the watermark passes them (S-K13).
         parted: Whether keys are in parts; then what is emitted says which is whose.
+
+    ``admitted`` counts the records that ``on_record`` got and did not refuse, and ``partly`` those
+    of them that were dropped from another window (S-B2).
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class RecordProcess:
         self._columns = columns
         self.watermark = self.output_watermark = watermark
         self.clock = clock
+        self.admitted = self.partly = 0
         self._placement = None if windowing is None else Placement(windowing)
         self._cursor = ScopeCursor()
         self._by_time = False
@@ -281,6 +286,7 @@ class RecordProcess:
         in_order = self._in_order
         plain = PlainRecords.of(bundle, self._columns) if plain is None else plain
         numbers = range(len(bundle))
+        number = -1
         places = [_place(at, of_record=True) for at in plain.times] if in_order else numbers
         for number, place, scope, key, at, record in zip(
             numbers, places, ids, plain.keys, plain.times, plain.records, strict=True
@@ -311,6 +317,7 @@ class RecordProcess:
                 self._settle(scope, key, scope in set_timers)
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
                 self._drain(self.watermark)
+        self.admitted += int(np.count_nonzero(refusals.accepted[: number + 1]))
 
     def _take_windowed(
         self,
@@ -322,6 +329,7 @@ class RecordProcess:
     ) -> None:
         # In event-time order the watermark meets each record at its time: no window has expired.
         watermark = START_OF_TIME if self._in_order else self.watermark
+        since = late.parts
         element, start, end = placement.assign(bundle, watermark, late, first)
         if not len(start):
             return
@@ -337,6 +345,7 @@ class RecordProcess:
             found = self._scopes(placement, every, values, places, start, end)
         alone = len(places) == len(set(places))
         self._refusals.begin(late, len(places), element + first, start, end)
+        number = -1
         for number, place in enumerate(places):
             at = times[place]
             if found is not None:
@@ -357,6 +366,10 @@ class RecordProcess:
             self._call("on_record", self._on_record, record, context)
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
                 self._drain(self.watermark)
+        given = element[: number + 1] + first
+        admitted = distinct(given[self._refusals.accepted[: number + 1]])
+        self.admitted += len(admitted)
+        self.partly += late.among(admitted, since)
 
     def _scopes(
         self,

@@ -56,6 +56,11 @@ class Refusals:
         self._element, self._start, self._end = element, start, end
         self._fresh = np.ones(number, dtype=np.bool_)
 
+    @property
+    def accepted(self) -> NDArray[np.bool_]:
+        """Which records of the bundle no hook has refused."""
+        return self._fresh
+
     def finish(self) -> None:
         """End a bundle."""
         self._late = self.at = None

@@ -186,7 +186,9 @@ class FlatMap:
         rows = rows if called.counts is None else np.repeat(rows, called.counts)
         hidden = {name: column.take(rows) for name, column in _hidden(records).items()}
         left = records.derived({**columns, **hidden}, rows)
-        return Stepped(left, rows, *dead_letters(records, called.failed, "flat_map"))
+        rejected, filtered = dead_letters(records, called.failed, "flat_map")
+        passed = len(rows) if called.counts is None else len(called.counts) - len(called.failed)
+        return Stepped(left, rows, rejected, filtered, passed=passed)
 
 
 @final
@@ -237,7 +239,8 @@ class MapBatches:
             return Stepped(left)
         # Nobody knows which record a row is from. It counts as one at the same place.
         rows = np.minimum(np.arange(left.length), records.length - 1)
-        return Stepped(left, rows, filtered=max(0, records.length - left.length))
+        passed = min(left.length, records.length)
+        return Stepped(left, rows, filtered=records.length - passed, passed=passed)
 
 
 @final

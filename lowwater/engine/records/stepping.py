@@ -34,6 +34,7 @@ class Stepped:
         filtered: How many records it drops without a dead letter.
         missing: What is wrong if it reads a column that none of the records has. It took the column
             to be null, which is right for records that lack a field that others have.
+        passed: How many records it neither rejects nor drops; ``None``: as many as it outputs.
     """
 
     records: Records
@@ -41,6 +42,7 @@ class Stepped:
     rejected: Sequence[Rejected] = ()
     filtered: int = 0
     missing: InvalidArgument | None = None
+    passed: int | None = None
 
 
 class Step(Protocol):
@@ -67,6 +69,8 @@ def applied(step: Step, records: Records) -> Stepped:
 
 class StepCount(NamedTuple):
     """What became of the records that a step was given: ``taken`` is the sum of the next three.
+
+    A run checks that (S-B2), so each is counted by itself.
 
     Args:
         taken: How many it was given.
@@ -150,8 +154,9 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
             break
         done = apply(step, records)
         taken, dead = records.length, len(done.rejected)
-        passed = taken - done.filtered - dead
-        counts.append(StepCount(taken, passed, done.filtered, dead, done.records.length))
+        made = done.records.length
+        passed = made if done.passed is None else done.passed
+        counts.append(StepCount(taken, passed, done.filtered, dead, made))
         if dead:
             rows = np.fromiter((row for row, _ in done.rejected), np.int64, dead)
             before = _traced(maps)

@@ -53,7 +53,9 @@ _NOTHING = StepOutput(None, None)
 class WindowOperator:
     """Groups elements by key and window, and emits panes as the windowing says.
 
-    ``watermark`` is the input watermark and ``clock`` the clock, int microseconds.
+    ``watermark`` is the input watermark and ``clock`` the clock, int microseconds. ``admitted``
+    counts the elements added to a window, and ``partly`` those of them that were dropped from
+    another one (S-B2).
 
     Args:
         windowing: Windows, trigger, accumulation and the rest.
@@ -86,6 +88,7 @@ class WindowOperator:
         self._machine = self._state.machine
         self.watermark = int(watermark)
         self.clock = int(clock)
+        self.admitted = self.partly = 0
         self._arrived = 0
         self._stored: StoredState | None = None
         self._spilled: SpilledWindows | None = None
@@ -103,6 +106,9 @@ class WindowOperator:
         # While an advance in portions is under way: the watermark before it, and the bound up to
         # which due windows have been handled.
         self._advancing: tuple[int, int] | None = None
+
+    waiting = 0
+    """How many elements wait for the watermark: none, as each goes to its windows at once."""
 
     @property
     def is_advancing(self) -> bool:
@@ -389,8 +395,40 @@ class WindowOperator:
         panes = None
         if rows.size or placed.changed.size:
             panes = self._accumulate(bundle, slices, shared, element, rows, placed.changed, arrival)
+            self._count(bundle, slices, element, rows, late)
         state.forget_keys()
         return StepOutput(panes, late.batch(), placed.merges)
+
+    def _count(
+        self,
+        bundle: Bundle,
+        slices: Slices | None,
+        element: Int64Array | None,
+        rows: Int64Array,
+        late: DroppedElements,
+    ) -> None:
+        """Count the elements that were added to a window, each once (S-B2).
+
+        Args:
+            bundle: The elements.
+            slices: Their slices; ``None`` if windows were looked up for each element.
+            element: The element, or the slice, that each row is for; ``None`` for one each.
+            rows: The row of each (element or slice, window).
+            late: The elements that were dropped from a window.
+        """
+        if element is None:
+            self.admitted += len(rows)
+            return
+        # A mask, as sorting the pairs of sliding windows costs several times as much.
+        added = np.zeros(len(bundle) if slices is None else len(slices.one), dtype=np.bool_)
+        added[element] = True
+        elements = np.flatnonzero(added)
+        if slices is None:
+            self.admitted += len(elements)
+        else:
+            self.admitted += int(slices.size[elements].sum())
+        if late.parts:
+            self.partly += late.among(elements if slices is None else slices.elements(elements)[0])
 
     def _slices(self, bundle: Bundle) -> tuple[Int64Array | None, Slices | None]:
         """Return the keys' ids and the slices of a bundle, where windows are looked up for those.

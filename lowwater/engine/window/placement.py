@@ -95,6 +95,24 @@ class DroppedElements:
         self._parts.append((element, start, end, REFUSED))
         self._details.extend(details)
 
+    @property
+    def parts(self) -> int:
+        """How often elements have been added."""
+        return len(self._parts)
+
+    def among(self, elements: Int64Array, since: int = 0) -> int:
+        """Count the elements that are here too: dropped from another of their windows.
+
+        Args:
+            elements: The elements, distinct ones.
+            since: What :attr:`parts` was before any of them was added.
+        """
+        parts = self._parts[since:]
+        if not parts:
+            return 0
+        dropped = np.concatenate([part[0] for part in parts])
+        return int(np.count_nonzero(np.isin(elements, dropped)))
+
     def batch(self) -> LateBatch | None:
         """Return them in order of element, then window."""
         if not self._parts:
