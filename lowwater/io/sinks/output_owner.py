@@ -3,12 +3,16 @@
 Its fields: ``version`` of the layout, ``kind`` of the sink, ``writer`` (the state directory's id or
 the run's), ``opening`` (the random id of the writer's last opening), ``output`` (its number in the
 run), ``resumes`` (whether the writer has a state directory) and ``complete`` (whether its run has
-ended and all was delivered). A sink may keep fields of its own there.
+ended and all was delivered). A sink may keep fields of its own there. The last field, ``sum``, is
+the opening and a CRC-32 of the others: what has collected in a folder is removed once they say that
+it was published, so a flipped digit must be noticed. Versions that know nothing of this field keep
+it as it is, and note an opening of theirs: then it says nothing.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +23,7 @@ from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.state.ownership import FileLock, is_locked
 
 _VERSION = 3
+_SUM = "sum"
 _FIELDS: Mapping[str, type] = {
     "kind": str, "writer": str, "opening": str, "output": int, "resumes": bool, "complete": bool,
 }  # fmt: skip
@@ -118,7 +123,13 @@ def owned_by(kind: str, writer: Writer) -> dict[str, Any]:
 
 def encoded(owner: Mapping[str, Any]) -> bytes:
     """Return the fields as they stand in the file."""
-    return json.dumps(owner).encode()
+    if not owner["opening"]:
+        return json.dumps(owner).encode()
+    return json.dumps({**owner, _SUM: [owner["opening"], _sum(owner)]}).encode()
+
+
+def _sum(owner: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(owner, sort_keys=True).encode())
 
 
 def read_owner(path: Path, fields: Mapping[str, type] = _FIELDS) -> dict[str, Any] | None:
@@ -159,7 +170,15 @@ def parse_owner(data: bytes, place: str, fields: Mapping[str, type] = _FIELDS) -
     except ValueError:
         known = None
     if isinstance(known, dict) and known.get("version") == _VERSION:
+        checksum = known.pop(_SUM, None)
         if all(type(known.get(name)) is kind for name, kind in {**_FIELDS, **fields}.items()):
+            is_own = isinstance(checksum, list) and checksum[:1] == [known["opening"]]
+            if is_own and checksum != [known["opening"], _sum(known)]:
+                raise StateError(
+                    f"{place!r}, which says who writes here and up to where, was changed: its "
+                    "checksum does not match",
+                    hint="Put it back as it was, from a copy, and start again",
+                )
             return known
     elif isinstance(known, dict) and isinstance(known.get("version"), int):
         raise StateError(

@@ -77,7 +77,9 @@ class OwnedFolder:
         self._overwrite = overwrite
         self._has_delivered = False
         self._leaves = leaves
-        self._owner = {**owned_by(kind, writer), "published": {}, "folder": writer.new_id}
+        self._owner = {**owned_by(kind, writer), "published": {}}
+        if writer.new_id:
+            self._owner["folder"] = writer.new_id
         self._marker = b""  # as this writer wrote it last
         self._compaction = compaction
         self._pending = Pending(self._folder, compaction, writer)
@@ -90,9 +92,9 @@ class OwnedFolder:
         return self._writer
 
     @property
-    def unpublished(self) -> Held:
+    def unpublished(self) -> Held | None:
         """What has collected, once the folder is taken; before, only the id says something."""
-        return Held(self._owner["folder"], self._pending.files)
+        return Held(self._id, self._pending.files) if self._id else None
 
     def take(self) -> None:
         """Make the folder the writer's; remove what is to be replaced, or was left half done.
@@ -110,9 +112,8 @@ class OwnedFolder:
         known = self._known = _read_owner(self._folder)
         self._is_ours = known is not None and is_same_writer(known, self._owner)
         if known is not None and self._is_ours:
-            # Versions before this one gave no id.
-            self._owner["folder"] = known.get("folder", self._owner["folder"])
-        if self._leaves and not (self._is_ours and self._owner["folder"] == self._leaves):
+            self._owner = {**self._owner, **_id_of(known)}  # versions before this one gave none
+        if self._leaves and not (self._is_ours and self._id == self._leaves):
             raise StateError(
                 f"{self._name!r} is no longer the folder that the run has written",
                 hint="Put it back as it was and start again",
@@ -132,7 +133,12 @@ class OwnedFolder:
     @property
     def _listed(self) -> Mapping[str, Sequence[int]] | None:
         """What had collected at the last commit; ``None`` if the state does not say."""
-        return self._writer.held.get(self._owner["folder"])
+        return self._writer.held.get(self._id)
+
+    @property
+    def _id(self) -> str:
+        found: str = self._owner.get("folder", "")
+        return found
 
     def _last_epoch(self, known: Mapping[str, Any]) -> int:
         published = [int(last[:12]) for last in known["published"].values()]
@@ -148,7 +154,7 @@ class OwnedFolder:
                 files.delete(names)
         if known is not None and self._is_ours:
             opening = known["opening"] if self._leaves else own["opening"]
-            own = {**known, "folder": own["folder"], "opening": opening, "complete": False}
+            own = {**known, **_id_of(own), "opening": opening, "complete": False}
         self._mark(own)
         self._pending.resume(self._listed, self._owner["published"])
         if self._compaction is None:
@@ -321,6 +327,11 @@ def compact_folder(
             joined = compact_published(folder, compaction)
         folder.release()
         return joined
+
+
+def _id_of(owner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field of an owner's file that names its folder."""
+    return {name: value for name, value in owner.items() if name == "folder"}
 
 
 def _read_owner(folder: OutputFolder) -> dict[str, Any] | None:

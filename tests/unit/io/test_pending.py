@@ -369,7 +369,7 @@ def as_before(folder: Path) -> None:
         store.commit(batch)
     for path in folder.glob("*/.lowwater.json"):
         known = json.loads(path.read_text())
-        del known["folder"]
+        del known["folder"], known["sum"]
         path.write_text(json.dumps(known))
 
 
@@ -450,3 +450,30 @@ def test_places_that_move_while_rows_wait(tmp_path: Path) -> None:
     gone: Any = {"remove": ["extra"], "drop_undelivered": True}
     die(tmp_path, *ends(tmp_path, JsonLinesFolder, "main"), count=2, **gone)
     assert numbers(tmp_path / "moved") == ALL[:taken]
+
+
+@pytest.mark.parametrize("digit", ["published", "epoch in it", "output"])
+def test_a_flipped_digit_in_the_marker(digit: str, tmp_path: Path) -> None:
+    """It says up to where files were published: what waits would be removed as published."""
+    out = tmp_path / "main"
+    compact = Compaction(size=4000, age="1000d")
+    die(tmp_path, *ends(tmp_path, JsonLinesFolder, "main", compact=compact), count=11)
+    marker = out / ".lowwater.json"
+    sound = marker.read_text()
+    known = json.loads(sound)
+    last = known["published"]["part"]
+    assert last < waiting(out)[0].name.split("-", 1)[1]
+    if digit == "output":
+        known["output"] = 1
+    else:
+        later = waiting(out)[-1].name.removeprefix("part-").removesuffix(".jsonl")
+        known["published"]["part"] = later
+        if digit == "published":
+            known["published"] = {}
+    marker.write_text(json.dumps(known))
+    with pytest.raises(StateError, match="its checksum does not match"):
+        run(tmp_path, *ends(tmp_path, JsonLinesFolder, "main", compact=compact))
+    # Of a version that notes no checksum, but its opening.
+    marker.write_text(json.dumps({**json.loads(sound), "sum": ["another opening", 1]}))
+    run(tmp_path, *ends(tmp_path, JsonLinesFolder, "main", compact=compact))
+    assert numbers(out) == ALL
