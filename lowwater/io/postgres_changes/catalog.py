@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lowwater.errors import DataError, InvalidArgument
+from lowwater.errors import DataError, InvalidArgument, PipelineWarning, warn
 from lowwater.io.postgres_changes.identity import RELATIVES
 from lowwater.io.postgres_changes.table_definition import TableColumn, TableDefinition
 from lowwater.io.postgres_changes.text_values import arrow_type
 
 _OLDEST = 150_000
+_PUBLISHES_GENERATED = 180_000  # earlier servers list generated columns, and do not send them
 
 _TABLE = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text
@@ -21,7 +22,7 @@ WHERE c.oid = to_regclass((SELECT string_agg(quote_ident(part), '.' ORDER BY pla
   FROM unnest(string_to_array(%s, '.')) WITH ORDINALITY AS parts (part, place)))
 """
 _COLUMNS = """
-SELECT a.attname, a.atttypid::int8, format_type(a.atttypid, a.atttypmod),
+SELECT a.attname, a.attgenerated::text, a.atttypid::int8, format_type(a.atttypid, a.atttypmod),
   CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
        ELSE format_type(a.atttypid, a.atttypmod) END
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -74,11 +75,14 @@ def definition(
     number, schema, name, kind, identity = found
     shown = f"{schema}.{name}"
     named, row_filter = _published(connection, publication, schema, name, kind)
-    every = {
-        column: TableColumn(column, type_id, sql, arrow_type(base))
-        for column, type_id, sql, base in connection.execute(_COLUMNS, (number,)).fetchall()
-    }
+    every, generated = {}, []
+    for column, kind_of, type_id, sql, base in connection.execute(_COLUMNS, (number,)).fetchall():
+        every[column] = TableColumn(column, type_id, sql, arrow_type(base))
+        generated += [column] if kind_of else []
+    if connection.info.server_version < _PUBLISHES_GENERATED:
+        named = [column for column in named if column not in generated]
     published = {column: every[column] for column in every if column in named}
+    unpublished = [column for column in generated if column not in published]
     (key,) = connection.execute(_KEY, (number, identity == "i")).fetchone()
     if key is None and snapshot:
         raise DataError(
@@ -89,11 +93,28 @@ def definition(
     _check_identity(connection, publication, shown, identity, has_key=key is not None)
     for option, given in (("columns", columns or ()), ("types", types)):
         for column in given:
+            if column in unpublished:
+                raise InvalidArgument(
+                    f"{option}= names {column!r}, a generated column, and the server does not "
+                    "publish its values",
+                    hint="Compute it from the others, with_columns(...); or, with PostgreSQL 18 "
+                    "and a stored column, ALTER PUBLICATION "
+                    f"{publication} SET (publish_generated_columns = stored)",
+                )
             if column not in published:
                 raise InvalidArgument(
                     f"{option}= names {column!r}, which {publication!r} does not publish",
                     hint=f"It publishes {', '.join(map(repr, published))}",
                 )
+    if unpublished and columns is None:
+        warn(
+            PipelineWarning,
+            f"{shown} is read without {', '.join(map(repr, unpublished))}: the server does not "
+            "publish the values of generated columns",
+            where="read_postgres_changes",
+            hint="Compute them from the others, with_columns(...); name the columns to read, "
+            "columns=[...], and this is not said",
+        )
     wanted = tuple(published) if columns is None else tuple(dict.fromkeys(columns))
     return TableDefinition(
         schema,

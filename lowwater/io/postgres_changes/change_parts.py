@@ -16,6 +16,8 @@ from lowwater.state.forks import outlive_forks
 
 _REST_S, _MOST_REST_S = 0.05, 2.0
 """How long a source that has nothing new rests while others are read."""
+_LOOK_S = 1.0
+"""How often to look, while nothing new comes, whether the table is still what it was."""
 _AT_ONCE = 100_000
 """How many messages the server decodes at a time, at least."""
 
@@ -32,6 +34,7 @@ class ChangeParts:
         size: The largest number of changes in a part.
         until: What is committed after this position is left out; ``None``: nothing is.
         position: Makes positions, of a place and of where the next part ends.
+        look: Raises if the table is no longer what it was; called when all is read that there is.
     """
 
     def __init__(
@@ -43,11 +46,13 @@ class ChangeParts:
         size: int,
         until: int | None,
         position: Callable[[ChangePlace, ChangePlace | None], Position],
+        look: Callable[[], None],
     ) -> None:
         # Messages are read in a transaction, which a child would end if it finalized this.
         outlive_forks(self)
         self._reader, self._cutter, self._decoder = reader, cutter, decoder
-        self._at, self._end, self._position = at, until, position
+        self._at, self._end, self._position, self._look = at, until, position, look
+        self._looked_at = -_LOOK_S
         self._count = max(_AT_ONCE, 4 * size)
         self._is_past = False
         self._blocks: Iterator[list[bytes]] | None = None
@@ -79,7 +84,11 @@ class ChangeParts:
             return 0.0
         # Nothing comes before the end of what the slot was searched for.
         self._at = self._cutter.skipped_to(self._reader.reached())
-        return None if self._end is not None and self._seen >= self._end else self._patience
+        is_over = self._end is not None and self._seen >= self._end
+        if is_over or time.monotonic() - self._looked_at >= _LOOK_S:
+            self._look()
+            self._looked_at = time.monotonic()
+        return None if is_over else self._patience
 
     def batch(self, part: ChangePart, following: ChangePlace | None) -> tuple[Records, Position]:
         records, self._at = self._decoder.records(part.content), part.end

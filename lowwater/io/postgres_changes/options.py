@@ -12,6 +12,7 @@ import pyarrow as pa
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.postgres_changes.catalog import definition
 from lowwater.io.postgres_changes.client import client, connected, told
+from lowwater.io.postgres_changes.pgoutput import lsn_of
 from lowwater.io.postgres_changes.table_source import PostgresChanges
 
 Truncates: TypeAlias = Literal["error", "record"]
@@ -78,7 +79,7 @@ def _end_of(end: object) -> int | str:
     if end in ("never", "latest"):
         return str(end)
     if isinstance(end, str) and (found := _LSN.fullmatch(end)):
-        return int(found[1], 16) << 32 | int(found[2], 16)
+        return lsn_of(found[0])
     raise InvalidArgument(
         f"{describe('end', end)} is no place in the changes",
         hint='Use "never", "latest", or a position in the write-ahead log such as "0/1717028"',

@@ -167,7 +167,8 @@ class ChangeDecoder:
         first = 0
         for at in np.flatnonzero(kinds == RELATION).tolist():
             relation = relation_of(messages[at])
-            if not self._table.is_of(relation.schema, relation.name) or relation == self._relation:
+            is_of = self._table.is_of(relation.id, relation.schema, relation.name)
+            if not is_of or relation == self._relation:
                 continue
             if self._relation is not None:
                 found.append((first, at, self._relation))
@@ -284,6 +285,16 @@ def lsn_text(lsn: int) -> str:
     '0/1717028'
     """
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def lsn_of(text: str) -> int:
+    """Return a position in the write-ahead log from PostgreSQL's text.
+
+    >>> lsn_of("0/1717028")
+    24211496
+    """
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
 
 
 _KINDS = np.array(sorted([INSERT, UPDATE, DELETE, TRUNCATE]), np.uint8)

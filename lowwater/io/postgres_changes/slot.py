@@ -6,16 +6,18 @@ moves as it is read, so that nothing is decoded twice, and which ends with the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.errors import DataError
 from lowwater.io.postgres_changes.client import LOG, client, connected, session
-from lowwater.io.postgres_changes.pgoutput import lsn_text
+from lowwater.io.postgres_changes.pgoutput import lsn_of, lsn_text
 
 _FETCHED = 20_000
+_SWITCH = re.compile(r"\s*(\d+)\s+([0-9A-F]+/[0-9A-F]+)")
 _LONGEST = 63  # bytes of a name
 
 _SLOT = """
@@ -55,10 +57,42 @@ class Created:
     connection: Any
 
 
-def system_of(dsn: str) -> str:
-    """Return the identifier of the server's data, which a restored copy shares."""
+@final
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server's data is.
+
+    Args:
+        system: Its identifier, which a restored copy shares.
+        timeline: The number of its history, which a restored or promoted copy increases.
+        written: How far its write-ahead log goes.
+        switches: Where each earlier timeline of its history ended.
+    """
+
+    system: str
+    timeline: int
+    written: int
+    switches: Mapping[int, int]
+
+    def has_read(self, timeline: int | None, lsn: int) -> bool:
+        """Return whether a place in a timeline, ``None`` if not known, is in its history."""
+        if timeline is None or timeline == self.timeline:
+            return lsn <= self.written
+        return lsn <= self.switches.get(timeline, -1)
+
+
+def server_of(dsn: str) -> ServerState:
+    """Ask a server what its data is."""
     with connected(dsn, replication="database") as connection:
-        return str(connection.execute("IDENTIFY_SYSTEM").fetchone()[0])
+        system, timeline, written, *_ = connection.execute("IDENTIFY_SYSTEM").fetchone()
+        switches: dict[int, int] = {}
+        if timeline > 1:
+            _, history = connection.execute(f"TIMELINE_HISTORY {timeline}").fetchone()
+            text = history.decode() if isinstance(history, bytes) else history
+            for line in text.splitlines():
+                if (found := _SWITCH.match(line)) is not None:
+                    switches[int(found[1])] = lsn_of(found[2])
+        return ServerState(str(system), int(timeline), lsn_of(written), switches)
 
 
 def create(dsn: str, slot: str | None) -> Created | None:
@@ -81,8 +115,7 @@ def create(dsn: str, slot: str | None) -> Created | None:
             return None
         LOG.info("the replication slot %r begins at %s", name, start)
         undo.pop_all()
-    high, low = start.split("/")
-    return Created(name, int(high, 16) << 32 | int(low, 16), snapshot, connection)
+    return Created(name, lsn_of(start), snapshot, connection)
 
 
 def _confirmed(connection: Any, slot: str) -> int:

@@ -8,6 +8,7 @@ from typing import final
 
 import pyarrow as pa
 
+from lowwater.errors import DataError
 from lowwater.io.postgres_changes.text_values import from_text
 
 OPS = ("c", "u", "d", "r", "t")
@@ -46,6 +47,7 @@ class TableDefinition:
         only: Whether its rows are its own, not those of partitions.
         any_columns: Whether columns may come and go beside those that are read.
         relatives: Its partitions and what it is a partition of, with their schemas.
+        oid: What the server calls it, whatever its name is; ``None`` if that is not known.
     """
 
     # A state directory knows the fields that are not ``repr=False``: they must not change.
@@ -58,15 +60,36 @@ class TableDefinition:
     only: bool = True
     any_columns: bool = False
     relatives: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    oid: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def shown(self) -> str:
         """Its name for messages."""
         return f"{self.schema}.{self.name}"
 
-    def is_of(self, schema: str, name: str) -> bool:
-        """Return whether it has this name."""
-        return (self.schema, self.name) == (schema, name)
+    def is_of(self, oid: int, schema: str, name: str) -> bool:
+        """Return whether it is the table that has this OID and, at some time, had this name.
+
+        Raises:
+            DataError: Another table has its name.
+        """
+        has_name = (self.schema, self.name) == (schema, name)
+        if self.oid is None or oid == self.oid:
+            return has_name or oid == self.oid
+        if has_name:
+            raise self.replaced()
+        return False
+
+    def replaced(self) -> DataError:
+        """Return the error for another table of its name."""
+        return DataError(
+            f"the table {self.shown} is not the one that was read before: it was dropped and "
+            "created anew, or another one was renamed to its name",
+            where=self.shown,
+            hint="Begin with a state directory and a slot of their own, so that the table is read "
+            "anew; or put the former table back. To replace what a table holds, use DELETE and "
+            "INSERT",
+        )
 
     @property
     def row_type(self) -> pa.DataType:

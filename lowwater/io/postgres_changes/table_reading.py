@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
 from lowwater.engine.graph.sources import Position
@@ -15,9 +15,10 @@ from lowwater.io.postgres_changes.change_parts import ChangeParts
 from lowwater.io.postgres_changes.client import LOG
 from lowwater.io.postgres_changes.pgoutput import ChangeDecoder, lsn_text
 from lowwater.io.postgres_changes.row_parts import RowParts
-from lowwater.io.postgres_changes.slot import Created, SlotReader, create, system_of
+from lowwater.io.postgres_changes.slot import Created, SlotReader, create, server_of
 from lowwater.io.postgres_changes.snapshot import Key, TableSnapshot
 from lowwater.io.postgres_changes.table_definition import TableDefinition
+from lowwater.io.postgres_changes.table_state import TableState
 from lowwater.io.postgres_changes.transactions import ChangePlace, TransactionCutter
 from lowwater.state.forks import closing_here
 
@@ -65,7 +66,9 @@ class Reading:
 
     def _connect(self, position: Position | None, undo: ExitStack) -> None:
         asked = self._asked
-        self._system = system_of(asked.dsn)
+        self._server = server_of(asked.dsn)
+        if position is not None:
+            self._check_server(position)
         with ExitStack() as created_only:
             created: Created | None = None
             if position is None:
@@ -77,6 +80,9 @@ class Reading:
             self._reader = undo.enter_context(
                 closing_here(SlotReader(asked.dsn, slot, asked.publication))
             )
+            self._state = TableState.of(self._reader.connection, asked.table, asked.publication)
+            self._stored_state = self._state.to_position()
+            self._table = replace(asked.table, oid=self._state.oid)
             if position is None:
                 self._at = ChangePlace(self._reader.start, 0)
                 self._exact = self._at.lsn
@@ -106,13 +112,8 @@ class Reading:
         if rows is not None:
             after, until = (None if key is None else tuple(key) for key in rows)
             self._rows = after, until
-        if position["system"] != self._system:
-            raise DataError(
-                "the state directory is from a run over another server",
-                where=self._table.shown,
-                hint="Connect to the server that was read before, or begin with a state directory "
-                "of its own",
-            )
+        if (fields := position.get("table")) is not None:  # since 2026-11-26
+            self._see(TableState.from_position(fields), self._state)
         if self._reader.start > self._at.lsn:
             raise DataError(
                 f"the replication slot {self._asked.slot!r} is at {lsn_text(self._reader.start)}, "
@@ -122,6 +123,43 @@ class Reading:
                 hint="Something else has moved or replaced the slot: give each run a slot of its "
                 "own, and begin with a state directory of its own, so that the table is read anew",
             )
+
+    def _check_server(self, position: Position) -> None:
+        """Raise if a position is not in the history of this server.
+
+        Raises:
+            DataError: It is another server's, or the server was restored from a copy.
+        """
+        if position["system"] != self._server.system:
+            raise DataError(
+                "the state directory is from a run over another server",
+                where=self._table.shown,
+                hint="Connect to the server that was read before, or begin with a state directory "
+                "of its own",
+            )
+        lsn = position["at"][0]
+        if not self._server.has_read(position.get("timeline"), lsn):
+            raise DataError(
+                "the server was restored from a copy, or another one took its place: its history "
+                f"does not have {lsn_text(lsn)}, up to which this state directory has read",
+                where=self._table.shown,
+                hint="Connect to the server that was read before, or begin with a state directory "
+                "and a slot of their own, so that the table is read anew",
+            )
+
+    def _see(self, before: TableState, now: TableState) -> None:
+        asked = self._asked
+        before.check(self._table, asked.publication, now, keep_truncates=asked.keep_truncates)
+        self._state, self._stored_state = now, now.to_position()
+
+    def _look(self) -> None:
+        """Raise if the table is no longer the one that is read.
+
+        Raises:
+            DataError: It is not.
+        """
+        now = TableState.of(self._reader.connection, self._table, self._asked.publication)
+        self._see(self._state, now)
 
     def close(self) -> None:
         """Disconnect."""
@@ -139,7 +177,9 @@ class Reading:
             "rows": None if rows is None else [None if key is None else list(key) for key in rows],
             "exact": self._exact,
             "time": self._time,
-            "system": self._system,
+            "system": self._server.system,
+            "timeline": self._server.timeline,
+            "table": self._stored_state,
         }
 
     def rows(self) -> Batches:
@@ -180,6 +220,6 @@ class Reading:
                 [*([self._at] if self._at.within else []), *([self._next] if self._next else [])],
             ),
             ChangeDecoder(self._table, keep_truncates=self._asked.keep_truncates),
-            self._at, self._size, until, position,
+            self._at, self._size, until, position, self._look,
         )  # fmt: skip
         yield from foretold_batches(parts, self._next)

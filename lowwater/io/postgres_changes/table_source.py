@@ -18,6 +18,7 @@ from lowwater.io.postgres_changes.identity import tables_at
 from lowwater.io.postgres_changes.slot import advance
 from lowwater.io.postgres_changes.table_definition import TableDefinition
 from lowwater.io.postgres_changes.table_reading import Asked, Reading
+from lowwater.io.postgres_changes.table_state import TableState
 from lowwater.state.forks import closing_here
 from lowwater.state.formats import damaged, decoding
 
@@ -31,7 +32,8 @@ class PostgresChanges:
     """The rows of a table, and then its changes.
 
     A position is ``{"at": place, "next": place, "rows": keys, "exact": LSN, "time": microseconds,
-    "system": identifier}``. A place is the end of a transaction, and how many changes of the one
+    "system": identifier, "timeline": number, "table": what the table is}``. A place is the end of
+    a transaction, and how many changes of the one
     after it were read. While rows are read, ``rows`` holds the key after which the next batch
     begins and the key with which it ends. What the next batch is depends on what has been committed
     by then, so a batch whose end is not fixed is preceded by an empty batch whose position fixes
@@ -178,3 +180,8 @@ def _check(position: Position) -> None:
             raise damaged(what, f"it is {position!r}")
         if not isinstance(position["system"], str):
             raise damaged(what, f"it is {position!r}")
+        # Positions of earlier versions lack the last two, and get them when they are resumed.
+        if type(position.get("timeline", 0)) is not int:
+            raise damaged(what, f"it is {position!r}")
+        if (fields := position.get("table")) is not None:
+            TableState.from_position(fields)

@@ -93,7 +93,7 @@ class TransactionCutter:
             kind, weight = message[0], self._weight(message)
             if kind == RELATION:
                 relation = relation_of(message)
-                if not self._table.is_of(relation.schema, relation.name):
+                if not self._table.is_of(relation.id, relation.schema, relation.name):
                     continue
                 self._relations.add(message[1:5])
             elif not weight and kind not in _ENDS:
