@@ -163,7 +163,8 @@ class DurableRun:
             )
 
             def announce(sinks: Opened) -> None:
-                left.look({held.id for held in sinks.held()})
+                places = [name for output in self._outputs for name in output.places]
+                left.look({held.id for held in sinks.held()}, places)
                 self._announce(store, stored)
 
             with opened(

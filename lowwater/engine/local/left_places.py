@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from os.path import realpath
 from typing import Protocol, TypeAlias, final
 
 from lowwater.engine.local.delivery import Delivery, Writer
@@ -90,22 +91,25 @@ class LeftPlaces:
         """The numbers of outputs of which a place that was left gets what comes again."""
         return frozenset(held.output for held, *_ in self._left)
 
-    def look(self, claimed: Collection[str]) -> None:
+    def look(self, claimed: Collection[str], places: Collection[str]) -> None:
         """Find what there is to finish. Changes nothing.
 
         Args:
             claimed: The ids of the places that the sinks of the run have.
+            places: The names of these places.
 
         Raises:
             StateError: What a sink held cannot be published, and may not be dropped.
         """
+        paths = {realpath(name) for name in places}
         for held in self._held:
-            if held.id in claimed:
+            # A state without lists has no ids; it knows places by their names alone.
+            if held.id in claimed or (not held.is_listed and realpath(held.place) in paths):
                 continue
             self.is_any = True
             writer = writer_of(self._writer, held.output, self._held, self._again)
             deliveries = [one for one in self._again if one.output == held.output]
-            if not held.files and not deliveries:
+            if held.is_listed and not held.files and not deliveries:
                 continue
             try:
                 place = self._reopen(held)

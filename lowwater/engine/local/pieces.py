@@ -184,7 +184,7 @@ def writer_of(
     return replace(
         writer,
         output=number,
-        held={one.id: one.files for one in held if one.output == number},
+        held={one.id: one.files for one in held if one.output == number and one.is_listed},
         again=frozenset(one.id for one in again if one.output == number),
     )
 

@@ -103,12 +103,17 @@ class StoredRun:
         # The same of what sinks hold, by the id of its place.
         self._held: dict[str, tuple[int, GrowingMap]] = {}
         for one in () if record is None else record.get("held", ()):
-            self._held[one.id] = one.number, one.files
+            if one.is_listed:
+                self._held[one.id] = one.number, one.files
         self._is_first = True
 
     def write(self, batch: Batch, record: Mapping[str, Any]) -> None:
         """Add the changes to a batch, which must be committed."""
-        self._write(batch, {**record, "held": self._write_held(batch, record.get("held", ()))})
+        held = record.get("held", ())
+        said = {"held": self._write_held(batch, [one for one in held if one.is_listed])}
+        if not all(one.is_listed for one in held):
+            said = {}  # still as the version left it that had no lists
+        self._write(batch, {**{n: v for n, v in record.items() if n != "held"}, **said})
 
     def _write(self, batch: Batch, record: Mapping[str, Any]) -> None:
         grown: list[list[Any]] = []
@@ -198,9 +203,9 @@ class StoredHeld:
 
     Args:
         output: The number of its output.
-        kind: The name of the sink's class.
+        kind: The name of the sink's class; empty if the state has no list.
         place: The name of its place.
-        id: The id of that place.
+        id: The id of that place; empty if the state has no list.
         files: See :class:`~lowwater.engine.local.delivery.Held`.
         number: What its rows are stored under; -1 if they are not stored yet.
     """
@@ -211,6 +216,11 @@ class StoredHeld:
     id: str
     files: GrowingMap
     number: int = -1
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the state says what the sink held: versions before the lists did not."""
+        return bool(self.id)
 
     @property
     def rows(self) -> int:
@@ -270,8 +280,16 @@ def _entries(store: StateStore, prefix: bytes) -> dict[int, dict[str, Any]]:
 
 
 def _restore_held(store: StateStore, record: dict[str, Any]) -> None:
-    """Put what sinks held into a record; a version that knew nothing of it stored nothing."""
-    said, record["held"] = record.get("held", []), []
+    """Put what sinks held into a record, or only their places if it has no lists."""
+    said = record.get("held")
+    if said is None:
+        record["held"] = [
+            StoredHeld(output.number, "", place, "", GrowingMap())
+            for output in stored_outputs(record)
+            for place in output.places
+        ]
+        return
+    record["held"] = []
     entries = _entries(store, HELD) if said else {}
     for output, kind, place, id_, number, count in said:
         files = GrowingMap(entries.pop(number, {}))

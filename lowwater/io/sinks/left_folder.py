@@ -9,17 +9,28 @@ from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.local.left_places import LeftPlace
 from lowwater.engine.local.run_record import StoredHeld
 from lowwater.errors import StateError
-from lowwater.io.sinks.file_forms import FileForm
+from lowwater.io.sinks.file_forms import FORMS, FileForm
 from lowwater.io.sinks.folders import JsonLinesFolder, ParquetFolder, files_of
-from lowwater.io.sinks.owned_folder import OwnedFolder, has_published_all
+from lowwater.io.sinks.owned_folder import OwnedFolder, has_published_all, kind_at
 
-_FORMS: dict[str, FileForm] = {one.__name__: one._form for one in (ParquetFolder, JsonLinesFolder)}
+_KINDS: dict[str, FileForm] = {one.__name__: one._form for one in (ParquetFolder, JsonLinesFolder)}
 
 
 def left_folder(held: StoredHeld) -> LeftPlace | None:
-    """Return a folder by what a state directory knows of it; ``None`` if it is no folder."""
-    form = _FORMS.get(held.kind)
-    return None if form is None else LeftFolder(held, form)
+    """Return a folder by what a state directory knows of it; ``None`` if it is no folder.
+
+    Raises:
+        StateError: It cannot be told whether it is one.
+        DataError: The place cannot be read.
+    """
+    # The place of a folder in a store is told with the kind of its sink.
+    word, _, uri = held.place.partition(" ")
+    path = uri if word in _KINDS else held.place
+    form = _KINDS.get(held.kind or word)
+    if form is None and not held.is_listed:
+        kind = kind_at(path)
+        form = next((one for one in FORMS if one.name == kind), None)
+    return None if form is None else LeftFolder(held, path, form)
 
 
 @final
@@ -28,14 +39,14 @@ class LeftFolder:
 
     Args:
         held: What the state directory knows of it.
+        path: The folder, or its URI without options.
         form: The format of its files of panes.
     """
 
-    def __init__(self, held: StoredHeld, form: FileForm) -> None:
+    def __init__(self, held: StoredHeld, path: str, form: FileForm) -> None:
         self._held = held
+        self._path = path
         self._form = form
-        # The place of a folder in a store is told with the kind of its sink.
-        self._path = held.place.removeprefix(f"{held.kind} ")
         self._found: OwnedFolder | None = None
 
     def look(self, writer: Writer) -> bool:
@@ -45,15 +56,14 @@ class LeftFolder:
             StateError: Rows wait there, and it is not the folder any more, or cannot be continued.
             DataError: It cannot be read.
         """
+        kind, folder_id = self._form.name, self._held.id
         try:
-            self._found = OwnedFolder(
-                self._path, self._form.name, writer, overwrite=False, leaves=self._held.id
-            )
+            self._found = OwnedFolder(self._path, kind, writer, overwrite=False, leaves=folder_id)
         except StateError:
-            if has_published_all(self._path, self._form.name, writer, self._held.id):
+            if has_published_all(self._path, kind, writer, folder_id):
                 return False
             raise
-        return True
+        return self._held.is_listed or self._found.has_waiting
 
     def finish(
         self, writer: Writer, deliveries: Sequence[Delivery], *, if_taken: bool

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 from lowwater.engine.local.delivery import Held, Writer
 from lowwater.errors import DataError, StateError
 from lowwater.io.paths import is_remote
-from lowwater.io.sinks.compaction import Compaction, compact_published, last_epoch
+from lowwater.io.sinks.compaction import Compaction, compact_published, files_in, last_epoch
 from lowwater.io.sinks.folder_files import FileSet, OutputFolder
 from lowwater.io.sinks.folder_names import MARKER, NAME, PREFIXES
 from lowwater.io.sinks.local_folder import LocalFolder
@@ -28,6 +28,7 @@ from lowwater.io.sinks.remote_folder import RemoteFolder
 from lowwater.io.sinks.staging import refusals
 
 _FIELDS = {"published": dict}
+_LOG = logging.getLogger("lowwater.sinks")
 
 
 def folder_at(path: str) -> OutputFolder:
@@ -50,9 +51,9 @@ class OwnedFolder:
         writer: Who opens it.
         overwrite: Whether the output of another writer is to be replaced.
         compaction: When deliveries become files; ``None``: each at once.
-        leaves: The id of the folder, if it is opened for the last time, to finish what it was
-            given: it must be there, and stays as the last opening had it, so that no later one
-            continues it.
+        leaves: The id of the folder (empty: any), if it is opened for the last time, to finish what
+            it was given: it must be there, and stays as the last opening had it, so that no later
+            one continues it.
 
     Raises:
         InvalidArgument: The path is a file.
@@ -69,7 +70,7 @@ class OwnedFolder:
         *,
         overwrite: bool,
         compaction: Compaction | None = None,
-        leaves: str = "",
+        leaves: str | None = None,
     ) -> None:
         self._folder = folder_at(str(path))
         self._name = self._folder.name
@@ -113,7 +114,9 @@ class OwnedFolder:
         self._is_ours = known is not None and is_same_writer(known, self._owner)
         if known is not None and self._is_ours:
             self._owner = {**self._owner, **_id_of(known)}  # versions before this one gave none
-        if self._leaves and not (self._is_ours and self._id == self._leaves):
+        if self._leaves is not None and not (
+            self._is_ours and (self._id == self._leaves or not self._leaves)
+        ):
             raise StateError(
                 f"{self._name!r} is no longer the folder that the run has written",
                 hint="Put it back as it was and start again",
@@ -153,7 +156,7 @@ class OwnedFolder:
             for files, names in self._replaced:
                 files.delete(names)
         if known is not None and self._is_ours:
-            opening = known["opening"] if self._leaves else own["opening"]
+            opening = own["opening"] if self._leaves is None else known["opening"]
             own = {**known, **_id_of(own), "opening": opening, "complete": False}
         self._mark(own)
         self._pending.resume(self._listed, self._owner["published"])
@@ -196,6 +199,12 @@ class OwnedFolder:
                 self._check_ours()
                 self._publish_pending()
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether files have collected, as far as their names say."""
+        with refusals(self._name):
+            return bool(files_in(self._folder.collected))
+
     def has_taken(self, delivery_id: str) -> bool:
         """Whether files of a delivery were there when the folder was taken."""
         return self._pending.had(delivery_id)
@@ -222,13 +231,22 @@ class OwnedFolder:
                         self._publish_pending()
                         self._mark({**self._owner, "complete": True})
             else:
-                with suppress(OSError, StateError, DataError):
-                    if self._is_still_ours():
-                        self._publish_pending()  # a run that was stopped may not come again soon
-                        if not (self._writer.resumes or self._has_delivered):
-                            self._folder.published.delete([MARKER])
+                self._stop()
         finally:
             self._folder.release()
+
+    def _stop(self) -> None:
+        """Publish what has collected, if that can be: what led here is what to tell."""
+        try:
+            if self._is_still_ours():
+                self._publish_pending()  # a run that was stopped may not come again soon
+                if not (self._writer.resumes or self._has_delivered):
+                    self._folder.published.delete([MARKER])
+        except (OSError, StateError, DataError) as error:
+            if self._pending.files:
+                _LOG.warning(
+                    "%r: what had collected there is not published yet: %s", self._name, error
+                )
 
     def _publish_pending(self) -> None:
         is_known = self._compaction is None or self._pending.published == self._owner["published"]
@@ -278,6 +296,19 @@ class OwnedFolder:
         if data is None or data == self._marker:
             return data is not None
         return is_same_opening(_parsed(self._folder, data), self._owner)
+
+
+def kind_at(path: str) -> str | None:
+    """Return what the sink of a folder writes; ``None`` if it is no folder of output.
+
+    Raises:
+        StateError: What says so is damaged.
+        DataError: The folder cannot be read.
+    """
+    folder = folder_at(path)
+    with refusals(folder.name):
+        known = _read_owner(folder) if folder.is_there else None
+    return None if known is None else str(known["kind"])
 
 
 def has_published_all(path: str, kind: str, writer: Writer, folder_id: str) -> bool:

@@ -392,6 +392,23 @@ def test_a_state_without_a_list(
     assert numbers(tmp_path / "main") == ALL
 
 
+@pytest.mark.parametrize("how", ["removed", "another place"])
+def test_a_state_without_a_list_whose_output_ends(how: str, tmp_path: Path) -> None:
+    """The folder says itself what it is."""
+    die(tmp_path, *ends(tmp_path, ParquetFolder, "main", "extra"), count=8)
+    as_before(tmp_path)
+    if how == "removed":
+        gone: Any = {"remove": ["extra"], "drop_undelivered": True}
+        run(tmp_path, *ends(tmp_path, ParquetFolder, "main"), **gone)
+        assert numbers(tmp_path / "extra") == ALL[:80]
+    else:
+        run(tmp_path, *ends(tmp_path, ParquetFolder, "main", "extra-2"))
+        assert numbers(tmp_path / "extra", tmp_path / "extra-2") == ALL
+        assert numbers(tmp_path / "extra")
+    assert numbers(tmp_path / "main") == ALL
+    assert not waiting(tmp_path / "extra")
+
+
 def test_a_stop_publishes_and_a_restart_misses_nothing(tmp_path: Path) -> None:
     """Also where programs move away what was published."""
     out, moved = tmp_path / "main", tmp_path / "moved"
