@@ -261,6 +261,15 @@ def spilled() -> list[Writing]:
         .named(f"spilled {at}")
         for at, kind in enumerate(kinds)
     ]
+    windows.append(
+        left.key_by("key")
+        .window(
+            lw.FixedWindows("20s"), trigger=lw.Repeatedly(lw.AfterProcessingTime("200s")),
+            accumulation="discarding", allowed_lateness="40s", timestamps="earliest",
+        )
+        .aggregate(n=lw.count())
+        .named("spilled with timers")
+    )  # fmt: skip
     joined = left.join(right, on="key", within="60s", how="outer", unmatched="early").named(
         "joined"
     )
@@ -276,6 +285,27 @@ def spilled() -> list[Writing]:
     )
     tables = [each.write_to(JsonLinesFolder(f"out/{each._stage.name}")) for each in (table, groups)]
     return [*written(*windows, joined, valued, in_windows), *tables]
+
+
+def waiting() -> list[Writing]:
+    """Records that wait for the watermark, of which some have been processed."""
+    records = lw.read_parquet("in", time="at", watermark=lw.BoundedDisorder("50s"), clock=CLOCK)
+    records = records.named("in")
+    return written(
+        records.key_by("part").process(Ids(), order="event_time").named("one by one"),
+        records.key_by("part").process(Taking(), order="event_time").named("as columns"),
+        records.key_by("part")
+        .window(lw.FixedWindows("40s"), accumulation="discarding")
+        .process(Ids(), order="event_time")
+        .named("in windows"),
+    )
+
+
+class Taking:
+    """Emits the id of each record, as columns."""
+
+    def on_records(self, batch: Any, ctx: Any) -> None:
+        ctx.emit({"id": batch["id"]}, ids=batch.ids, times=batch.times)
 
 
 def advancing() -> list[Writing]:
@@ -317,5 +347,6 @@ GOLDENS = [
         name="advancing", feed=feed_once, outputs=advancing, clock=CLOCK, stop=9,
         options={"memory_limit": "16MiB"}, first={"memory_limit": 4096}, setting=little_memory,
     ),
+    Golden(name="waiting", feed=feed_parquet, outputs=waiting, clock=CLOCK, stop=4),
     Golden(name="ended", feed=feed_once, outputs=advancing, clock=CLOCK, stop=None),
 ]  # fmt: skip

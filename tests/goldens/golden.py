@@ -31,6 +31,8 @@ from tests.unit.engine.local.durable_runs import Stopped, stopping
 
 STATES = Path(__file__).parent / "states"
 BUNDLE = 16
+_ELEMENTS = 40
+"""How often the run that resumes commits: fewer deliveries than bundles, as these take time."""
 _EXPECTED = "expected.json"
 _LEFT_OUT = ("LOG", "LOG.old.*", "LOCK")
 """Files of RocksDB without state: its messages, and what its processes lock."""
@@ -59,6 +61,8 @@ class Golden:
         options: Options of the run.
         first: Options of the run that is stopped, where they differ.
         setting: A context in which that run is made.
+        world: A context in which every run is made.
+        more_output: Returns rows of outputs that are not below ``out``, by their places.
     """
 
     name: str
@@ -71,6 +75,8 @@ class Golden:
     options: Mapping[str, Any] = field(default_factory=dict)
     first: Mapping[str, Any] = field(default_factory=dict)
     setting: Callable[[], AbstractContextManager[Any]] = nullcontext
+    world: Callable[[], AbstractContextManager[Any]] = nullcontext
+    more_output: Callable[[], dict[str, list[str]]] = dict
 
     @property
     def archive(self) -> Path:
@@ -80,23 +86,29 @@ class Golden:
     def begin(self) -> None:
         """Run the pipelines in the current folder for the first time."""
         with self.setting():
-            self._run({**self.options, **self.first})
+            self._run({"commit_every": "bundle", **self.options, **self.first})
 
     def resume(self) -> None:
         """Run the pipelines over the state in the current folder, and the input that came later."""
         if self.stop is not None:
             self.feed(True)
-        self._run(self.options)
+        self._run({"commit_every": _ELEMENTS, **self.options})
 
     def _run(self, options: Mapping[str, Any]) -> None:
         usual: dict[str, Any] = {
-            "bundle_size": BUNDLE, "commit_every": "bundle", "progress": False, "clock": self.clock,
+            "bundle_size": BUNDLE, "progress": False, "clock": self.clock,
         }  # fmt: skip
-        lw.run(*self.outputs(), state="state", **{**usual, **options})
+        with self.world():
+            lw.run(*self.outputs(), state="state", **{**usual, **options})
+
+    def contents(self) -> dict[str, list[str]]:
+        """Return the rows of all outputs, in order, by place and kind."""
+        return contents() | self.more_output()
 
     def graph(self) -> Graph:
         """Return the graph of the pipelines; their input is to be there."""
-        return self._graph()[1]
+        with self.world():
+            return self._graph()[1]
 
     def _graph(self) -> tuple[Sequence[Writing], Graph]:
         outputs = self.outputs()
@@ -104,7 +116,8 @@ class Golden:
 
     def described(self) -> dict[str, bytes]:
         """Return the descriptions of the pipelines, as a state directory stores them."""
-        outputs, graph = self._graph()
+        with self.world():
+            outputs, graph = self._graph()
         parted = [
             graph.name_of(stage)
             for stage in graph.stages
@@ -150,13 +163,13 @@ def freeze(golden: Golden, scratch: Path) -> dict[str, Any]:
     with contextlib.chdir(resumed):
         known = _facts_then()
         golden.resume()
-        expected = {"facts": known, "output": contents()}
+        expected = {"facts": known, "output": golden.contents()}
         described = golden.described()
     (frozen / _EXPECTED).write_text(json.dumps(expected, ensure_ascii=False, indent=0))
     for name, data in described.items():
         (frozen / name).write_bytes(data)
     golden.archive.parent.mkdir(exist_ok=True)
-    golden.archive.write_bytes(_packed(frozen))
+    golden.archive.write_bytes(packed(frozen))
     return known
 
 
@@ -168,19 +181,27 @@ def unpack(golden: Golden, folder: Path) -> dict[str, Any]:
     return expected
 
 
-def _packed(folder: Path) -> bytes:
-    """Return a folder as an archive whose bytes depend on its files only."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
+def packed(folder: Path, is_kept: Callable[[str], bool] = lambda _: True) -> bytes:
+    """Return a folder as an archive whose bytes depend on its files only.
+
+    Args:
+        folder: The folder.
+        is_kept: Whether a file or folder is in the archive, by its path in the folder.
+    """
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:xz", preset=9) as archive:
         for path in sorted(folder.rglob("*")):
-            entry = archive.gettarinfo(path, str(path.relative_to(folder)))
+            name = str(path.relative_to(folder))
+            if not is_kept(name):
+                continue
+            entry = archive.gettarinfo(path, name)
             entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
             if path.is_file():
                 with path.open("rb") as file:
                     archive.addfile(entry, file)
             else:
                 archive.addfile(entry)
-    return packed.getvalue()
+    return data.getvalue()
 
 
 def facts() -> dict[str, Any]:

@@ -116,13 +116,12 @@ def upserts() -> list[Writing]:
         .named("of panes")
     )
     Path("out").mkdir(exist_ok=True)
-    out: list[Writing] = [
-        table.write_to(
-            JsonLinesFolder(f"out/{table._stage.name}"),
-            SqliteTable("out/tables.sqlite", str(table._stage.name).replace(" ", "_")),
-        )
-        for table in (people, plain, kept, *joined, other, grouped, again, panes)
-    ]
+    out: list[Writing] = []
+    for table in (people, plain, kept, *joined, other, grouped, again, panes):
+        name = str(table._stage.name)
+        in_sql = table in (people, other, grouped)
+        rows = [SqliteTable("out/tables.sqlite", name)] if in_sql else []
+        out.append(table.write_to(JsonLinesFolder(f"out/{name}"), *rows))
     forms = (
         kept.changes("upsert")
         .key_by("key")

@@ -15,7 +15,7 @@ from lowwater.engine.graph.graph import Work
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
 from tests.goldens.every import GOLDENS
-from tests.goldens.golden import STATES, contents, facts, unpack
+from tests.goldens.golden import STATES, facts, unpack
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,14 +43,37 @@ def test_a_golden_is_resumed(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(StateError, match=REFUSED[name]):
             golden.resume()
         return
-    told = facts()
-    for tool, then in expected["facts"].items():
-        assert then is None or told[tool] == then, f"state {tool} of {name}"
     golden.resume()
-    output = contents()
+    output = golden.contents()
     assert output.keys() == expected["output"].keys()
     for place, lines in expected["output"].items():
         assert output[place] == lines, f"{place} of {name}"
+
+
+_SLOW = (
+    "aggregates",
+    "interval-joins",
+    "keys",
+    "spilled",
+    "triggers",
+    "window-joins",
+    "window-kinds",
+)
+"""Goldens with many windows: `make long` looks into these."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.long] * (each in _SLOW)) for each in GOLDENS]
+)
+def test_the_state_tools_look_into_a_golden(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = GOLDENS[name]
+    monkeypatch.chdir(tmp_path)
+    expected = unpack(golden, tmp_path)
+    for tool, now in facts().items():
+        then = expected["facts"][tool]
+        assert then is None or now == then, f"state {tool} of {name}"
 
 
 def test_every_archive_has_its_golden() -> None:
