@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -62,9 +63,10 @@ class CsvSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        for file in self.files.find(_SUFFIXES, maybe_none=self.follow is not None):
-            if file.stat().size:
-                return self._infer(file)
+        for file in self.files.readable(_SUFFIXES, maybe_none=self.follow is not None):
+            with suppress(FileNotFoundError):  # which is an error once it is read
+                if file.stat().size:
+                    return self._infer(file)
         return None
 
     @property

@@ -8,6 +8,7 @@ import zlib
 from typing import Any, final
 
 from lowwater.errors import DataError
+from lowwater.io.paths import is_remote
 from lowwater.io.stores import LOCAL, InputFile, RemoteFile, Stat, Stores
 
 Content = list[Any]
@@ -48,9 +49,12 @@ class FileContents:
             DataError: The file is not there.
         """
         try:
+            file = self._stores.file(name)
+            if isinstance(file, RemoteFile) and file.refusal is not None:
+                return [0, None, None]  # nothing of it is ever read
             if self._checksums:
                 return self._read(name)
-            return [self._stores.file(name).stat().size, None, None]
+            return [file.stat().size, None, None]
         except FileNotFoundError:
             raise vanished(name) from None
 
@@ -69,7 +73,10 @@ class FileContents:
             DataError: It contains something else now.
         """
         try:
-            stat = listed or self._stores.file(name).stat()
+            file = self._stores.file(name)
+            if isinstance(file, RemoteFile) and file.refusal is not None:
+                return content
+            stat = listed or file.stat()
             size, mark, stamp = content
             if stat.size != size:
                 raise _changed(name, size, stat.size, read, durable=mark is not None)
@@ -104,6 +111,14 @@ class FileContents:
 
 def vanished(name: str) -> DataError:
     """Return the error for a file that is gone before it was read to its end."""
+    if is_remote(name):
+        return DataError(
+            "the store lists the object and does not find it: it was deleted meanwhile, or its key "
+            "ends in a slash",
+            where=name,
+            hint="Put it back, or give it a name without a slash at its end: the rest of it has "
+            "not been read",
+        )
     return DataError(
         "the file vanished while it was being read",
         where=name,

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from lowwater.engine.graph.sources import GrowingMap, Position
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError
 from lowwater.io.file_content import Content, FileContents, is_content, vanished
 from lowwater.io.follow import Follow
-from lowwater.io.input_files import InputFiles
+from lowwater.io.input_files import InputFiles, refusal_of
 from lowwater.io.paths import RealPaths, is_remote
 from lowwater.io.stores import InputFile, RemoteFile, Stat
 from lowwater.state.formats import damaged, decoding
@@ -189,6 +190,8 @@ class _Looks:
         """Whether a file is complete; it ``before`` had so many bytes and was not."""
         try:
             size = (_listed(file) or file.stat()).size
+            if refusal_of(file) is not None:
+                return True
             try:
                 self._reader.require_whole(file)
             except DataError:
@@ -229,6 +232,13 @@ def _batches(
 ) -> Iterator[tuple[Records, Position]]:
     """Yield the rest of the file that a position points into."""
     name, batch = begin["file"], 0
+    if (why := refusal_of(files.stores.file(name))) is not None:
+        if not begin["batch"]:
+            letter = ErrorRecord(
+                name, "unreadable_object", f"the object cannot be opened: {why}", name
+            )
+            yield replace(_NOTHING, unreadable=(letter,)), {**begin, "batch": 1}
+        return
     try:
         for records in reader.read(files.stores.file(name)):
             if watched:

@@ -82,6 +82,20 @@ class InputFiles:
                     distinct.setdefault(real.of(path), LocalFile(path))
         return list(distinct.values())
 
+    def readable(self, suffixes: tuple[str, ...], *, maybe_none: bool = False) -> list[InputFile]:
+        """Return what :meth:`find` does, without objects whose names keep them from being opened.
+
+        Args:
+            suffixes: The suffixes of the files to read from a folder.
+            maybe_none: Whether a path may match no file.
+
+        Raises:
+            InvalidArgument: A path matches no file.
+            DataError: A store fails.
+        """
+        found = self.find(suffixes, maybe_none=maybe_none)
+        return [file for file in found if refusal_of(file) is None]
+
     def would_match(self, suffixes: tuple[str, ...], path: Path | str) -> bool:
         """Return whether :meth:`find` would return a file if it were there.
 
@@ -120,6 +134,11 @@ class InputFiles:
         """Return the objects that a URI matches."""
         store, path = self.stores.place(text)
         return _objects_at(store, path, suffixes, maybe_none=maybe_none)
+
+
+def refusal_of(file: InputFile) -> str | None:
+    """Return why the name of an object keeps it from being opened; ``None`` if it does not."""
+    return file.refusal if isinstance(file, RemoteFile) else None
 
 
 def input_files(paths: PathsLike, filesystem: Any = None) -> InputFiles:
@@ -179,9 +198,17 @@ def _store_of(text: str, on: Any) -> tuple[Store, str]:
     require_plain(uri.name, uri.path)
     with told(uri.name):
         if on is not None:
-            return Store(uri.root, on, uri.authority or "/"), uri.path.strip("/")
-        filesystem, base = filesystem_at(uri.connection)
-    return Store(uri.root, filesystem, base), uri.path.strip("/")
+            store = Store(uri.root, on, uri.authority or "/")
+        else:
+            store = Store(uri.root, *filesystem_at(uri.connection))
+    # One slash at the end is that of a folder; any other empty part would name another object.
+    path = uri.path.removesuffix("/")
+    if uri.authority and path and (why := store.refusal(path)) is not None:
+        raise InvalidArgument(
+            f"{uri.name!r} names no object that can be read: {why}",
+            hint="Rename the object, or pass filesystem= of fsspec, such as s3fs.S3FileSystem()",
+        )
+    return store, uri.path.strip("/")
 
 
 def _objects_at(
@@ -223,7 +250,10 @@ def _split(pattern: str) -> tuple[list[str], list[str]]:
 
 def _is_in_folder(path: str, folder: str, suffixes: tuple[str, ...]) -> bool:
     below = path[len(folder) + 1 :] if folder else path
-    hidden = any(part.startswith(("_", ".")) for part in below.split("/"))
+    # "." and ".." are no hidden names but parts of keys that cannot be opened, which is said.
+    hidden = any(
+        part.startswith(("_", ".")) and part not in (".", "..") for part in below.split("/")
+    )
     return path.endswith(suffixes) and not hidden
 
 

@@ -6,7 +6,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -71,8 +71,9 @@ class JsonLinesSource:
         hide the fields of the others.
         """
         reader = _LinesReader(_FIRST_LINES, self.time, self.fractions)
-        for file in self.files.find(_SUFFIXES, maybe_none=self.follow is not None):
-            next(reader.read(file), None)
+        for file in self.files.readable(_SUFFIXES, maybe_none=self.follow is not None):
+            with suppress(FileNotFoundError):  # which is an error once it is read
+                next(reader.read(file), None)
             if self.time in reader.types:
                 break
         return pa.schema(list(reader.types.items())) if reader.types else None

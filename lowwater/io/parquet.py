@@ -73,10 +73,12 @@ class ParquetSource:
 
     def _first(self) -> tuple[str, pa.Schema | None]:
         """Return the name of the first readable file and its schema, if there is one."""
-        for file in self.files.find(_SUFFIXES, maybe_none=self.follow is not None):
+        for file in self.files.readable(_SUFFIXES, maybe_none=self.follow is not None):
             try:
                 with _open(file) as opened:
                     return file.name, readable(opened.schema_arrow, file.name)
+            except FileNotFoundError:  # which is an error once it is read
+                continue
             except DataError:
                 if self.follow is None:  # when following, it may still be being written
                     raise

@@ -21,6 +21,14 @@ from lowwater.io.paths import is_remote
 _BUFFER = 8 << 20
 _MESSAGE = 300
 _RETRY = "See that this machine reaches it, with credentials that may read and list; then run again"
+_AGAIN = "Run again; if the same object fails, make it readable, or name the others without it"
+# What stores say of the whole of a request, as against what is wrong with one object.
+_OF_ACCESS = re.compile(
+    r"ACCESS_DENIED|AccessDenied|Forbidden|Unauthorized|HTTP status 40[13]|credential|permission"
+    r"|SignatureDoesNotMatch|InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|ExpiredToken|TokenRefresh"
+    r"|NETWORK_CONNECTION|curlCode|connect|timed? ?out|resolve host",
+    re.IGNORECASE,
+)
 # What filesystems call a number of an object's content. Those that depend on the way in which it
 # was written are as good: whoever puts the former object back that way is recognised.
 _ETAGS = ("etag", "md5hash", "content_md5", "checksum", "generation")
@@ -117,6 +125,11 @@ class RemoteFile:
         """Return what the store calls the content, if it has a name for it."""
         return self._store.etag(self._path)
 
+    @property
+    def refusal(self) -> str | None:
+        """Why its name alone keeps it from being opened; ``None`` if it does not."""
+        return self._store.refusal(self._path)
+
     def open(self) -> IO[bytes]:
         file = self._store.stream(self._path)
         return io.BufferedReader(file, min(_BUFFER, max(1, file.size())))
@@ -154,6 +167,23 @@ class Store:
     def file(self, path: str, listed: Stat | None = None) -> RemoteFile:
         """Return the object at a path below the root; it need not be there."""
         return RemoteFile(self.name_of(path), self, path, listed)
+
+    def refusal(self, path: str) -> str | None:
+        """Why no object at a path can be opened; ``None`` if one can.
+
+        Stores take any text as a key. Arrow's filesystems take it for a path: they refuse empty
+        parts, and what sends their requests resolves ``.`` and ``..``, so that another object would
+        be read.
+        """
+        if self._fsspec is not None:
+            return None
+        parts = path.split("/")
+        if "" in parts:
+            return "its key has an empty part (two slashes in a row, or one at its beginning)"
+        for part in (".", ".."):
+            if part in parts:
+                return f"its key has {part!r} as a part, which would be resolved to another key"
+        return None
 
     def exists(self) -> bool:
         """Whether the root is there."""
@@ -293,9 +323,9 @@ def store_failed(name: str, error: BaseException) -> DataError:
     """Return the error for a store that does not do what it is asked."""
     first = (str(error) or repr(error)).splitlines()[0]
     text = first if len(first) <= _MESSAGE else f"{first[:_MESSAGE]} ..."
-    return DataError(
-        f"the store failed: {type(error).__name__}: {text.rstrip('.')}", where=name, hint=_RETRY
-    )
+    said = f"{type(error).__name__}: {text.rstrip('.')}"
+    is_access = isinstance(error, PermissionError) or _OF_ACCESS.search(said) is not None
+    return DataError(f"the store failed: {said}", where=name, hint=_RETRY if is_access else _AGAIN)
 
 
 def is_of_store(error: BaseException) -> bool:

@@ -35,6 +35,8 @@ _FIXES = {
     "malformed_key": "Leave out key=, or write keys as UTF-8 text",
     "tombstone": 'Name a column that tells such messages apart, as in tombstone="deleted", '
     'timestamp="at", time="at"',
+    "unreadable_object": "Rename such objects, or pass filesystem= of fsspec, such as "
+    "s3fs.S3FileSystem()",
     "undecodable": "Correct the function that is given as value=",
 }
 _NAMED = re.compile(r"(?:the [a-z ]+)?'(.+?)' is |(.+?)=")
