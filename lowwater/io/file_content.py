@@ -111,18 +111,11 @@ class FileContents:
 
 def vanished(name: str) -> DataError:
     """Return the error for a file that is gone before it was read to its end."""
-    if is_remote(name):
-        return DataError(
-            "the store lists the object and does not find it: it was deleted meanwhile, or its key "
-            "ends in a slash",
-            where=name,
-            hint="Put it back, or give it a name without a slash at its end: the rest of it has "
-            "not been read",
-        )
+    slash = "; an object whose key ends in a slash cannot be opened: give it another name"
     return DataError(
         "the file vanished while it was being read",
         where=name,
-        hint="Put it back: the rest of it has not been read",
+        hint="Put it back: the rest of it has not been read" + slash * is_remote(name),
     )
 
 
