@@ -34,6 +34,7 @@ from inspect import Parameter, isfunction, signature
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
+from lowwater.display.secrets import redacted
 from lowwater.display.text import readable, shown
 
 __all__ = [
@@ -68,6 +69,10 @@ class LowwaterError(Exception):
     """
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        # What is quoted here may hold a password: a URI, a setting, what a library said of it.
+        what = redacted(what)
+        where = None if where is None else redacted(where)
+        hint = None if hint is None else redacted(hint)
         self.what = what
         self.where = where
         self.hint = hint
@@ -172,6 +177,19 @@ def load_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
             f"{purpose} needs {module.partition('.')[0]}, which cannot be imported: {error}",
             hint=f'Install it: pip install "lowwater[{extra}]"',
         ) from error
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """Return what to raise an error from: nothing if the text of its cause holds secrets.
+
+    Python prints the text of a cause as it is.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        if redacted(str(chain)) != str(chain):
+            return None
+        chain = chain.__cause__ or chain.__context__
+    return error
 
 
 @contextmanager

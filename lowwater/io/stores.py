@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast, final
 
-from lowwater.errors import DataError, LowwaterError
+from lowwater.errors import DataError, LowwaterError, cause
 from lowwater.io.paths import is_remote
 
 _BUFFER = 8 << 20
@@ -316,7 +316,7 @@ def told(name: str) -> Iterator[None]:
     except (FileNotFoundError, LowwaterError):
         raise
     except Exception as error:
-        raise store_failed(name, error) from error
+        raise store_failed(name, error) from cause(error)
 
 
 def store_failed(name: str, error: BaseException) -> DataError:

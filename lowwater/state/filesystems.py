@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, cause, describe
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # a drive of Windows has one letter
 _KEYS_BEFORE_BUCKETS = {"s3", "gs", "gcs"}
@@ -172,7 +172,7 @@ def _resolved(uri: str) -> tuple[Any, str]:
             raise InvalidArgument(
                 f"{described}: Arrow does not know this filesystem",
                 hint="Install fsspec and its package for this filesystem, or pass filesystem=",
-            ) from error
+            ) from cause(error)
     if "?" in uri:
         raise InvalidArgument(
             f"{described} has options (after the question mark), which only Arrow's filesystems do",
@@ -184,5 +184,5 @@ def _resolved(uri: str) -> tuple[Any, str]:
         raise InvalidArgument(
             f"{described}: neither Arrow nor fsspec can open it: {error}",
             hint="Install what it names, or pass filesystem=",
-        ) from error
+        ) from cause(error)
     return PyFileSystem(FSSpecHandler(filesystem)), path

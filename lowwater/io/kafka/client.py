@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from lowwater.errors import DataError, InvalidArgument, describe, load_extra
+from lowwater.errors import DataError, InvalidArgument, cause, describe, load_extra
 
 LOG = logging.getLogger("lowwater.io")
 REQUEST_S = 15.0
@@ -57,6 +57,11 @@ def checked_servers(servers: object) -> str:
         raise InvalidArgument(
             f"{describe('servers', servers)} does not name brokers",
             hint='Use text such as "localhost:9092" or "broker1:9092,broker2:9092"',
+        )
+    if "@" in servers:
+        raise InvalidArgument(
+            "servers= has an @: what is before it is not sent, but taken for the name of a broker",
+            hint='Give user and password in config=, as "sasl.username" and "sasl.password"',
         )
     return servers
 
@@ -117,7 +122,7 @@ def told(what: str) -> Iterator[None]:
     try:
         yield
     except kafka.KafkaException as error:
-        raise failure(what, error.args[0]) from error
+        raise failure(what, error.args[0]) from cause(error)
     except TimeoutError as error:
         raise DataError(
             f"{what}: the brokers did not answer",
@@ -134,6 +139,8 @@ def _hint(error: Any) -> str:
     name = error.name()
     if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         return "Create the topic, or correct its name"
+    if name == "_INVALID_ARG":
+        return "Correct config=: its settings are those of librdkafka"
     if "AUTH" in name or name == "_SSL":
         return "Give the credentials in config=, and the right to use the topic on the brokers"
     if name == "_FENCED" or "FENCED" in name:

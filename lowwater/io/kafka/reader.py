@@ -88,7 +88,8 @@ class TopicReader:
         self._heard: set[int] = set()
         self._ahead: dict[int, int] = {}
         self._warned_at = float("-inf")
-        self._admin = load_admin().AdminClient(settings(servers, config))
+        with told(self._what):
+            self._admin = load_admin().AdminClient(settings(servers, config))
         self._offsets = GroupOffsets(self._admin, topic, group)
         with told(self._what):
             self._consumer = self._kafka.Consumer(

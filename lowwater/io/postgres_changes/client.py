@@ -9,6 +9,7 @@ from typing import Any
 
 from lowwater.errors import DataError, load_extra
 from lowwater.io.postgres_changes.text_values import SESSION
+from lowwater.io.postgres_dsn import said_of
 
 LOG = logging.getLogger("lowwater.io")
 _CONNECT_S = 15
@@ -50,11 +51,12 @@ def session(dsn: str) -> Any:
 
 
 @contextmanager
-def told(table: str) -> Iterator[None]:
+def told(table: str, dsn: str) -> Iterator[None]:
     """Turn an error of the client library into one that says what failed.
 
     Args:
         table: The table.
+        dsn: The connection string, whose password is not shown.
 
     Raises:
         DataError: The library raised.
@@ -63,11 +65,11 @@ def told(table: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
+        text, shown = said_of(error, dsn)
         raise DataError(
-            f"the changes of {table!r} in PostgreSQL could not be read: "
-            f"{str(error).strip().rstrip('.') or type(error).__name__}",
+            f"the changes of {table!r} in PostgreSQL could not be read: {text.rstrip('.')}",
             hint=_hint(error),
-        ) from error
+        ) from shown
 
 
 def _hint(error: Any) -> str:

@@ -14,6 +14,7 @@ from lowwater.io.postgres_changes.catalog import definition
 from lowwater.io.postgres_changes.client import client, connected, told
 from lowwater.io.postgres_changes.pgoutput import lsn_of
 from lowwater.io.postgres_changes.table_source import PostgresChanges
+from lowwater.io.postgres_dsn import checked_dsn
 
 Truncates: TypeAlias = Literal["error", "record"]
 """What becomes of a truncate: an error, or a record with the operation ``"t"``."""
@@ -41,10 +42,11 @@ def changes_of(
         DataError: The server, the table or the publication does not allow to read its changes.
     """
     client()
-    for option, given in (("dsn", dsn), ("table", table), ("publication", publication)):
+    checked_dsn(dsn)
+    for option, given in (("table", table), ("publication", publication)):
         if not isinstance(given, str) or not given:
             raise InvalidArgument(
-                f"{option if option == 'dsn' else describe(option, given)} is not text",
+                f"{describe(option, given)} is not text",
                 where="read_postgres_changes",
                 hint='Use, say, "host=db dbname=shop", "public.orders", publication="lowwater"',
             )
@@ -65,7 +67,7 @@ def changes_of(
         columns = (columns,)
     wanted = None if columns is None else tuple(columns)
     until = _end_of(end)
-    with told(table), closing(connected(dsn)) as connection:
+    with told(table, dsn), closing(connected(dsn)) as connection:
         found = definition(connection, table, publication, wanted, types, snapshot=snapshot)
     return PostgresChanges(dsn, found, publication, slot, snapshot, until, truncate == "record")
 

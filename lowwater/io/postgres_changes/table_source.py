@@ -109,7 +109,7 @@ class PostgresChanges:
             is_read = position["rows"] is None and position["next"] is None
             if is_read and position["at"][0] >= self.end:
                 return  # without a connection: the run is over
-        with ExitStack() as stack, told(self.table.shown):
+        with ExitStack() as stack, told(self.table.shown, self.dsn):
             if durable:
                 follower = stack.enter_context(closing_here(_Follower(self.dsn, self.slot)))
                 self._live.append(follower)

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
 
+from lowwater.display.secrets import redacted
 from lowwater.engine.local.delivery import Delivery, Held, Place, Writer
 from lowwater.engine.records.json_lines import json_lines
 from lowwater.errors import InvalidArgument, describe
@@ -64,6 +65,14 @@ class _Folder:
         found.take()
         self._open.append(found)
 
+    def __repr__(self) -> str:
+        """Return the call that makes it, without what is secret in the options of a URI."""
+        path = redacted(self.path)
+        return (
+            f"{type(self).__name__}(path={path!r}, overwrite={self.overwrite!r}, "
+            f"compact={self.compact!r})"
+        )
+
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:
             raise InvalidArgument(f"{self!r} is not open", hint="Call open() first")
@@ -90,7 +99,7 @@ class _Folder:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ParquetFolder(_Folder):
     """A folder with Parquet files of panes, one for each delivery.
 
@@ -122,7 +131,7 @@ class ParquetFolder(_Folder):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JsonLinesFolder(_Folder):
     """A folder with files of one JSON object per pane, one for each delivery.
 

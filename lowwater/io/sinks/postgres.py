@@ -12,6 +12,7 @@ import pyarrow as pa
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, constructor, describe, load_extra
 from lowwater.io.postgres_changes.identity import tables_at
+from lowwater.io.postgres_dsn import checked_dsn, said_of
 from lowwater.io.sinks.dialect import (
     ColumnNames,
     Dialect,
@@ -136,11 +137,7 @@ class PostgresTable:
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dsn, str):
-            raise InvalidArgument(
-                f"dsn is {type(self.dsn).__name__}, not text",
-                hint='Use text such as "host=db dbname=counts"',
-            )
+        checked_dsn(self.dsn)
         check_overwrite(self.overwrite)
         check_table(self.table)
         parts = self.table.split(".")
@@ -226,11 +223,10 @@ class PostgresTable:
                 hint = "See that the server can be reached and start again: nothing is lost"
             else:
                 hint = "See to that and start again: nothing of it was written"
+            text, shown = said_of(error, self.dsn)
             raise DataError(
-                f"the table {self.table!r} in PostgreSQL could not be written: "
-                f"{str(error).strip() or type(error).__name__}",
-                hint=hint,
-            ) from error
+                f"the table {self.table!r} in PostgreSQL could not be written: {text}", hint=hint
+            ) from shown
 
 
 def _psycopg() -> Any:
