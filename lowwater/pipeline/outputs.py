@@ -386,6 +386,7 @@ def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutp
             tag=output._tag,
             view=output._view,
             number=at,
+            set_aside=outcomes.set_aside,
         )
         for at, output in enumerate(outputs)
     ]

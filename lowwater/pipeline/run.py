@@ -142,6 +142,7 @@ class Outcomes:
         self._options = options
         self.bundle_size = size
         self.has_begun = False
+        self._is_over = False
         self.graph = Graph.of(stages)
         _refuse_elsewhere(self.graph)
         heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
@@ -182,6 +183,23 @@ class Outcomes:
         """Ask the run to stop at the next boundary of bundles."""
         self._run.stop()
 
+    def set_aside(self, errors: Sequence[ErrorRecord]) -> None:
+        """Count rows of a table that its last steps reject, after the run has emitted them.
+
+        Raises:
+            DataError: ``on_error`` is ``"raise"``.
+        """
+        self._take(self._run.set_aside(errors))
+        if self._is_over and self._lost is not None:
+            _say_lost(Counter(error.reason for error in errors), self.metrics.events)
+
+    def _take(self, errors: Sequence[ErrorRecord]) -> None:
+        if self._on_dead_letter is not None:
+            for error in errors:
+                self._on_dead_letter(error)
+        elif self._lost is not None and errors:
+            self._lost.update(error.reason for error in errors)
+
     def trace(self) -> Trace:
         """Return what was recorded so far.
 
@@ -204,11 +222,7 @@ class Outcomes:
         try:
             with closing(iter(self._run)) as outcomes:
                 for outcome in outcomes:
-                    if self._on_dead_letter is not None:
-                        for error in outcome.errors:
-                            self._on_dead_letter(error)
-                    elif self._lost is not None and outcome.errors:
-                        self._lost.update(error.reason for error in outcome.errors)
+                    self._take(outcome.errors)
                     if self._on_late is not None and outcome.late is not None:
                         for late in outcome.late.to_records():
                             self._on_late(late)
@@ -218,6 +232,7 @@ class Outcomes:
             ending = "was stopped" if self._run.is_stopped else "ended"
             if self._lost:
                 _say_lost(self._lost, self.metrics.events)
+            self._is_over = True
         except Exception as error:
             ending = f"failed ({type(error).__name__})"
             raise

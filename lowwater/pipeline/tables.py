@@ -353,12 +353,13 @@ class Table(Generic[StreamT]):
         stage, view = self._stage_and_view(step)
         refuse_endless(Graph.of([stage]), step)
         parts: list[Emitted | PaneBatch] = []
-        for outcome in Outcomes((stage,), options, dead_letters_in=None):
+        outcomes = Outcomes((stage,), options, dead_letters_in=None)
+        for outcome in outcomes:
             if outcome.panes is not None:
                 parts.append(outcome.panes)
             parts.extend(outcome.emitted.values())
         if parts:
-            return view.rows(view.records(parts, stage.key_names))
+            return view.rows(view.records(parts, stage.key_names, outcomes.set_aside))
         empty = view.empty(self._stream._schema, self.columns or ())
         beside = [name for name in ("kind", ROW_KEY) if name in empty.column_names]
         return empty.drop_columns(beside).replace_schema_metadata(None)

@@ -38,6 +38,8 @@ from lowwater.engine.local.source_watermark import SourceWatermark, followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import Admitted, OnError
+from lowwater.engine.records.stateless import set_aside
+from lowwater.engine.records.stepping import applied
 from lowwater.errors import DataError, StateError
 from lowwater.spark.levels import Edge, LevelNode, Levels, is_split, rank
 from lowwater.spark.messages import Elements, Message, Port, observed_records
@@ -59,7 +61,8 @@ class LevelOptions:
     Args:
         key_groups: How many key groups there are.
         ends: The stages whose output leaves the pipeline, by number of their node.
-        on_error: How invalid records are handled.
+        on_error: How invalid records are handled; ``None``: they are dead letters, but a function
+            that fails stops the query.
         keep_records: Whether late elements leave the pipeline too, with their records.
         carries_clock: Whether records carry the clock, which then stands still without records.
         memory: About how many bytes the state of a stage in a key group may take; ``None``: any
@@ -68,7 +71,7 @@ class LevelOptions:
 
     key_groups: int
     ends: frozenset[int]
-    on_error: OnError = "dead_letter"
+    on_error: OnError | None = None
     keep_records: bool = False
     carries_clock: bool = False
     memory: int | None = None
@@ -495,12 +498,20 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
 
 
 def entry_of(
-    at: int, edge: Edge, flow: Flow, on_error: OnError, max_ahead_us: int | None = None
+    at: int, edge: Edge, flow: Flow, on_error: OnError | None, max_ahead_us: int | None = None
 ) -> StageAdmission:
     """Return what admits records to a node; its bundles have the number of the edge."""
-    admission = admission_of(edge.to.stage, edge.nth, on_error, max_ahead_us)
-    minds = minds_order(flow, edge.to.stage)
-    return StageAdmission(at, flow.steps, admission, flow.output, is_signed(flow), minds, edge.nth)
+    admission = admission_of(edge.to.stage, edge.nth, on_error or "dead_letter", max_ahead_us)
+    return StageAdmission(
+        at,
+        flow.steps,
+        admission,
+        flow.output,
+        is_signed(flow),
+        minds_order(flow, edge.to.stage),
+        edge.nth,
+        set_aside if on_error == "dead_letter" else applied,
+    )
 
 
 def needs_records(node: LevelNode, keeps_late: bool) -> bool:

@@ -77,7 +77,9 @@ class SparkOptions:
             trigger ``availableNow``, which has such a batch at the end of its source.
         max_ahead: How far ahead of the clock (the micro-batch's time, unless records carry one)
             an event time may be; by default the limit of the source.
-        on_error: How invalid records are handled.
+        on_error: How invalid records are handled. By default they are dead letters, but a Python
+            function that raises fails the query; ``"dead_letter"`` sets such records aside, too;
+            ``"raise"`` fails the query for any.
         files_per_batch: The most files in a micro-batch, if the pipeline reads files.
         types: Types of result columns that are not known in advance, as Spark or Arrow write them:
             aggregates of your own combiners, keys and aggregates of columns that Python functions
@@ -93,7 +95,7 @@ class SparkOptions:
     timers: Timers | None = None
     drain: bool = False
     max_ahead: DurationLike | None = None
-    on_error: OnError = "dead_letter"
+    on_error: OnError | None = None
     files_per_batch: int | None = None
     types: Mapping[str, str | pa.DataType] | None = None
 
@@ -107,7 +109,7 @@ class SparkOptions:
         _require_choice("outputs", self.outputs, ("panes", "all"))
         _require_choice("operator", self.operator, (None, "mapInArrow"))
         _require_choice("timers", self.timers, (None, "batches", "clock"))
-        _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
+        _require_choice("on_error", self.on_error, (None, "dead_letter", "raise"))
         if self.memory_limit is not None:
             MemoryBudget.of(self.memory_limit)
             in_cells = self.state is None and self.state_location is None

@@ -79,7 +79,8 @@ class SourcePacker:
         source: The number of the source in it.
         signals: Reads the clock and the watermark that records carry, if they do.
         key_groups: How many key groups there are.
-        on_error: How invalid records are handled.
+        on_error: How invalid records are handled; ``None``: they are dead letters, but a function
+            that fails stops the query.
         keep_records: Whether late elements leave the pipeline, with their records.
         files: What the paths of files that are read begin with: whole, and as the source writes it.
     """
@@ -88,7 +89,7 @@ class SourcePacker:
     source: int
     signals: Signals
     key_groups: int
-    on_error: OnError
+    on_error: OnError | None
     keep_records: bool
     files: tuple[tuple[str, str], ...] = ()
 
@@ -110,7 +111,13 @@ class SourcePacker:
         ]
         used: ClockLike = read.clock if isinstance(read.clock, ArrivalClock) else clock
         reader = SourceReader(
-            read, entries, (), bundle_size=_ALL, clock=used, on_error=self.on_error, durable=False
+            read,
+            entries,
+            (),
+            bundle_size=_ALL,
+            clock=used,
+            on_error=self.on_error or "dead_letter",
+            durable=False,
         )
         sequence = 0
         for stretch in stretches(batches):

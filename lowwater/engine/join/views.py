@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -22,6 +22,7 @@ from lowwater.engine.records.pane_table import (
     kinds_to_arrow,
     records_of,
 )
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stepping import Step, apply_steps
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.time import Int64Array
@@ -49,12 +50,18 @@ class View:
     steps: tuple[Step, ...]
     signed: bool = True
 
-    def records(self, parts: Sequence[Emitted | PaneBatch], keys: Sequence[str]) -> Records:
+    def records(
+        self,
+        parts: Sequence[Emitted | PaneBatch],
+        keys: Sequence[str],
+        set_aside: Callable[[Sequence[ErrorRecord]], None],
+    ) -> Records:
         """Return what a stage emitted as changes of the table.
 
         Args:
             parts: What it emitted, at least one part.
             keys: The names of the stage's key columns.
+            set_aside: Called with the rows for which a step fails: they do not reach the table.
         """
         panes = [part for part in parts if isinstance(part, PaneBatch)]
         emitted = [part for part in parts if isinstance(part, Emitted)]
@@ -62,7 +69,10 @@ class View:
             records = records_of(PaneBatch.concat(panes), keys, signed=self.signed)
         else:
             records = emitted_records(emitted, keys)
-        return apply_steps(self.steps, records).records
+        stepped = apply_steps(self.steps, records)
+        if stepped.rejected:
+            set_aside(stepped.errors)
+        return stepped.records
 
     def rows(self, records: Records) -> pa.Table:
         """Return the rows that stand after changes, in order of their last change. O(n log n).

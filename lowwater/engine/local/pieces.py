@@ -57,6 +57,7 @@ class RunOutput:
         tag: Which output of the stage is meant, if it is a process.
         view: How the stage's output becomes the changes of a table; ``None`` if it does not.
         number: Its number in the names of deliveries.
+        set_aside: Called with the rows for which a step of the view fails, which are dead letters.
     """
 
     stage: int
@@ -67,6 +68,7 @@ class RunOutput:
     tag: str = MAIN
     view: View | None = None
     number: int = 0
+    set_aside: Callable[[Sequence[ErrorRecord]], None] | None = None
 
     @property
     def places(self) -> list[str]:
@@ -241,12 +243,19 @@ class Pieces:
             pending.take(outcome)
             if pending.rows >= PIECE_ROWS:
                 self.is_cut = True
+                self._prepare(pending)
                 yield from pending.cut()
 
     def rest(self) -> Iterator[Delivery]:
         """Yield what is left at the end of the epoch."""
         for pending in self._pending:
+            self._prepare(pending)  # what the other outputs reject goes to the first one
+        for pending in self._pending:
             yield from pending.cut()
+
+    def _prepare(self, pending: _Pending) -> None:
+        if errors := pending.prepare():
+            self._pending[0].errors.extend(errors)
 
 
 @final
@@ -261,13 +270,14 @@ class _Pending:
         self._panes: list[PaneBatch] = []
         self._emitted: list[Emitted] = []
         self._late: list[LateElements] = []
-        self._errors: list[ErrorRecord] = []
+        self.errors: list[ErrorRecord] = []
+        self._table: pa.Table | None = None
 
     @property
     def rows(self) -> int:
         """How many rows the longest of the tables would have."""
         panes = sum(map(len, self._panes)) + sum(map(len, self._emitted))
-        return max(panes, sum(map(len, self._late)), len(self._errors))
+        return max(panes, sum(map(len, self._late)), len(self.errors))
 
     def take(self, outcome: Outcome) -> None:
         """Take of an outcome what is for this output."""
@@ -280,14 +290,23 @@ class _Pending:
         if outcome.late is not None and outcome.stage in output.late_of:
             self._late.append(outcome.late.compact())
         if outcome.errors and self._is_first:
-            self._errors.extend(outcome.errors)
+            self.errors.extend(outcome.errors)
+
+    def prepare(self) -> list[ErrorRecord]:
+        """Convert what waits to a table, before :meth:`cut`; return the rows that are rejected."""
+        rejected: list[ErrorRecord] = []
+        self._table = self._converted(rejected)
+        self._panes, self._emitted = [], []
+        if rejected and self._output.set_aside is not None:
+            self._output.set_aside(rejected)
+        return rejected
 
     def cut(self) -> Iterator[Delivery]:
-        """Yield all that waits, in pieces of about the same size."""
+        """Yield all that was prepared, in pieces of about the same size."""
         late = [record for part in self._late for record in part.to_records()]
-        errors = self._errors
-        panes = self._table()
-        self._panes, self._emitted, self._late, self._errors = [], [], [], []
+        errors = self.errors
+        panes = self._output.empty if self._table is None else self._table
+        self._table, self._late, self.errors = None, [], []
         tables = (
             panes,
             late_to_table(late) if late else None,
@@ -306,12 +325,12 @@ class _Pending:
             )
             self.piece += 1
 
-    def _table(self) -> pa.Table:
+    def _converted(self, rejected: list[ErrorRecord]) -> pa.Table:
         """Return the panes, records or changes that wait as a table."""
         output = self._output
         if output.view is not None and (self._panes or self._emitted):
             parts = self._panes or self._emitted
-            return output.view.changes(output.view.records(parts, output.keys))
+            return output.view.changes(output.view.records(parts, output.keys, rejected.extend))
         if self._panes:
             return panes_to_table(PaneBatch.concat(self._panes), output.keys)
         if self._emitted:

@@ -613,6 +613,10 @@ class LocalRun:
                 self._ledger.queue(entry.stage, len(bundle.bundle))
                 self._waiting[entry.stage].append(bundle)
 
+    def set_aside(self, errors: Sequence[ErrorRecord]) -> Sequence[ErrorRecord]:
+        """Count dead letters that are met after the stages: of the last steps of a table."""
+        return self._dead_letters(errors).errors
+
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
             first = errors[0]
