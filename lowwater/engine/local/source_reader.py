@@ -548,9 +548,15 @@ class SourceReader:
         cuts = [Cut(start, stop, cut.clock) for cut, start, stop in batch.cuts]
         # All validation comes before the first yield: the source is judged there.
         by_stage = []
-        for entry in self._cutting.entries:
-            bundles, at, errors = self._bundles_by_cut(entry, sound, cuts)
+        entries = self._cutting.entries
+        for number, entry in enumerate(entries):
+            bundles, at, by, errors = self._bundles_by_cut(entry, sound, cuts)
             by_stage.append(bundles)
+            if number and errors:
+                # What a step rejects that is shared by stages is one dead letter.
+                common = max(_common_steps(entry, other) for other in entries[:number])
+                new = np.flatnonzero((by < 0) | (by + len(self._cutting.shared) >= common))
+                at, errors = at[new], [errors[place] for place in new.tolist()]
             letters.add(_places(rows, at if kept is None else kept[at]), errors)
         if letters.errors:
             yield letters.in_order()
@@ -600,15 +606,16 @@ class SourceReader:
 
     def _bundles_by_cut(
         self, entry: StageAdmission, sound: Records, cuts: Sequence[Cut]
-    ) -> tuple[list[StageBundle | None], Int64Array, Sequence[ErrorRecord]]:
+    ) -> tuple[list[StageBundle | None], Int64Array, Int64Array, Sequence[ErrorRecord]]:
         """Return the stage's bundle for each cut of a batch (``None``: empty), and dead letters.
 
-        These come with their rows among the records.
+        These come with their rows among the records, and with the step that rejected each.
         """
         first = len(self._cutting.shared)
         entry = replace(entry, steps=entry.steps[first:], first=first)
         errors: list[ErrorRecord] = []
-        at: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
+        none = np.zeros(0, dtype=np.int64)
+        at, by = [none], [none]
         bundles: list[StageBundle | None] = []
         if len(cuts) == 1 or any(isinstance(step, MapBatches) for step in entry.steps):
             # The function of map_batches may reorder rows, so its output cannot be split by cut
@@ -619,20 +626,22 @@ class SourceReader:
                 if admitted_batch is not None:
                     errors.extend(admitted_batch.admitted.errors)
                     at.append(admitted_batch.error_rows + cut.start)
+                    by.append(admitted_batch.error_steps)
                     bundle = admitted_batch.admitted.bundle
                     bundles[-1] = admitted_batch.stage_bundle(bundle, 0) if len(bundle) else None
-            return bundles, np.concatenate(at), errors
+            return bundles, np.concatenate(at), np.concatenate(by), errors
         placed = dict(sound.columns.items())
         placed[ROW] = Column(np.arange(sound.length, dtype=np.int64))
         admitted_batch = entry.take(sound.replaced(placed))
         if admitted_batch is None or not cuts:
-            return [None] * len(cuts), at[0], errors
+            return [None] * len(cuts), none, none, errors
         rows = _rows(admitted_batch)
         for cut in cuts:
             start, stop = np.searchsorted(rows, (cut.start, cut.stop)).tolist()
             bundle = admitted_batch.admitted.bundle.slice(start, stop)
             bundles.append(admitted_batch.stage_bundle(bundle, start) if start < stop else None)
-        return bundles, admitted_batch.error_rows, admitted_batch.admitted.errors
+        errors = admitted_batch.admitted.errors
+        return bundles, admitted_batch.error_rows, admitted_batch.error_steps, errors
 
     def rest(self, seconds: float, clock: int) -> None:
         """Record that a poll returned nothing, and when to poll the source again.
@@ -663,6 +672,15 @@ def _shared_steps(entries: Sequence[StageAdmission], *, looks: bool) -> tuple[St
             break
         shared.append(steps[0])
     return tuple(shared)
+
+
+def _common_steps(one: StageAdmission, other: StageAdmission) -> int:
+    """Return how many leading steps two inputs share."""
+    pairs = zip(one.steps, other.steps, strict=False)
+    return next(
+        (number for number, (mine, its) in enumerate(pairs) if mine is not its),
+        min(len(one.steps), len(other.steps)),
+    )
 
 
 def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:

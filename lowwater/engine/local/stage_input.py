@@ -87,20 +87,20 @@ class StageAdmission:
                     return None
                 nothing = Bundle(np.zeros(0, dtype=np.int64), (), {})
                 rows = np.array([row for row, _ in stepped.rejected], dtype=np.int64)
-                return AdmittedBatch(
-                    self, records, Admitted(nothing, None, stepped.errors), stepped, rows
-                )
+                by = np.array(stepped.rejected_by, dtype=np.int64)
+                rejected = Admitted(nothing, None, stepped.errors)
+                return AdmittedBatch(self, records, rejected, stepped, rows, by)
         if isinstance(clock, np.ndarray):
             clock = records.columns[_ARRIVED].data
         admitted = self.admission.admit(records, clock=clock)
         counts.taken += records.length
         counts.invalid += len(admitted.errors)
         counts.sound += len(admitted.bundle)
-        rows, errors = _in_order(stepped, admitted)
+        rows, by, errors = _in_order(stepped, admitted)
         admitted = replace(admitted, errors=errors)
         if self.signed:
             admitted = _signed(admitted, records)
-        return AdmittedBatch(self, records, admitted, stepped, rows)
+        return AdmittedBatch(self, records, admitted, stepped, rows, by)
 
 
 @final
@@ -114,6 +114,7 @@ class AdmittedBatch:
         admitted: The result of its validation, with the dead letters of the steps.
         stepped: What became of the records in the steps.
         error_rows: The row of each dead letter in the batch, int64, ascending.
+        error_steps: The number of the step that each is from; -1: of the validation.
     """
 
     entry: StageAdmission
@@ -121,6 +122,7 @@ class AdmittedBatch:
     admitted: Admitted
     stepped: AppliedSteps
     error_rows: Int64Array
+    error_steps: Int64Array
 
     def bundles(self, size: int) -> Iterator[StageBundle]:
         """Split the batch into bundles of at most ``size`` elements."""
@@ -162,11 +164,13 @@ class StageBundle:
         return tuple(column.slice(self.start, stop) for column in self.admitted.ids)
 
 
-def _in_order(stepped: AppliedSteps, admitted: Admitted) -> tuple[Int64Array, list[ErrorRecord]]:
+def _in_order(
+    stepped: AppliedSteps, admitted: Admitted
+) -> tuple[Int64Array, Int64Array, list[ErrorRecord]]:
     """Return the dead letters of the steps and of validation in the order of the records.
 
     Returns:
-        Their rows in the batch that the first step was given, and the dead letters.
+        Their rows in the batch that the first step was given, the steps, and the dead letters.
     """
     rows = np.zeros(0, dtype=np.int64)
     if admitted.errors and admitted.kept is not None:
@@ -175,13 +179,15 @@ def _in_order(stepped: AppliedSteps, admitted: Admitted) -> tuple[Int64Array, li
         rows = np.flatnonzero(is_bad)
         before = stepped.rows()
         rows = rows if before is None else before[rows]
+    none = np.full(len(rows), -1, dtype=np.int64)
     if not stepped.rejected:
-        return rows, admitted.errors
+        return rows, none, admitted.errors
     own = np.array([row for row, _ in stepped.rejected], dtype=np.int64)
     errors = [*stepped.errors, *admitted.errors]
     every = np.concatenate((own, rows))
+    steps = np.concatenate((np.array(stepped.rejected_by, dtype=np.int64), none))
     order = np.argsort(every, kind="stable")
-    return every[order], [errors[at] for at in order.tolist()]
+    return every[order], steps[order], [errors[at] for at in order.tolist()]
 
 
 def _signed(admitted: Admitted, records: Records) -> Admitted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
@@ -113,6 +114,7 @@ class AppliedSteps:
             of an empty batch may be any.
         rejected: The dead letters of all steps, in the order of the records, each with its row in
             the batch that the first step was given.
+        rejected_by: The number of the step that each of them is from.
         rejects: The rejected records, by step.
         counts: What became of the records in each step that was applied.
         maps: For each step that was applied, the row that each of its records comes from.
@@ -121,6 +123,7 @@ class AppliedSteps:
 
     records: Records
     rejected: Sequence[Rejected]
+    rejected_by: Sequence[int]
     rejects: Sequence[Rejects]
     counts: Sequence[StepCount]
     maps: Sequence[Int64Array | None]
@@ -167,8 +170,16 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
         maps.append(done.rows)
         records = done.records
         missing = missing or done.missing
-    rejected = _in_order(letters, maps) if rejects else ()
-    return AppliedSteps(records, rejected, rejects, counts, maps, missing)
+    merged = _in_order(letters, maps) if rejects else []
+    return AppliedSteps(
+        records,
+        [(row, error) for row, _, error in merged],
+        [step for _, step, _ in merged],
+        rejects,
+        counts,
+        maps,
+        missing,
+    )
 
 
 def _traced(maps: Sequence[Int64Array | None]) -> Int64Array | None:
@@ -182,23 +193,20 @@ def _traced(maps: Sequence[Int64Array | None]) -> Int64Array | None:
 
 def _in_order(
     letters: Sequence[Sequence[Rejected]], maps: Sequence[Int64Array | None]
-) -> list[Rejected]:
-    """Return the dead letters of all steps in the order of the records.
+) -> list[tuple[int, int, ErrorRecord]]:
+    """Return the dead letters of all steps in the order of the records, with row and step.
 
     From the last step to the first, rows are traced back by one step. What one record became may be
     rejected by different steps (after ``flat_map``): such dead letters keep the order that the
     later steps gave them, because sorting is stable.
     """
-    merged: list[Rejected] = []
-    for own, rows in zip(reversed(letters), reversed(maps), strict=True):
+    merged: list[tuple[int, int, ErrorRecord]] = []
+    for step, own, rows in zip(
+        reversed(range(len(letters))), reversed(letters), reversed(maps), strict=True
+    ):
         if merged and rows is not None:
-            merged = [(int(rows[row]), error) for row, error in merged]
-        if own and merged:
-            merged = sorted([*merged, *own], key=_row_of)
-        elif own:
-            merged = list(own)
+            merged = [(int(rows[row]), of, error) for row, of, error in merged]
+        if own:
+            mine = [(row, step, error) for row, error in own]
+            merged = sorted([*merged, *mine], key=itemgetter(0)) if merged else mine
     return merged
-
-
-def _row_of(rejected: Rejected) -> int:
-    return rejected[0]

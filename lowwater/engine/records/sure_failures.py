@@ -2,7 +2,7 @@
 
 Trying a row costs some fifty microseconds, which is too much for a batch in which every second
 text is no number. The operations here are those that fail for values most often: conversions of
-text, and powers. What this module says is checked by trying a sample.
+text, powers, lookups. What this module says is checked by trying a sample.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.elementwise import operations
 
-_INTEGER = r"^\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)\s*$"
+_SIGNED = r"^\s*[+-]?(0[xX][0-9a-fA-F]+|0*[0-9]{1,19})\s*$"
+_UNSIGNED = r"^\s*[+-]?(0[xX][0-9a-fA-F]+|0*[0-9]{1,20})\s*$"
 _NUMBER = (
     r"^\s*[+-]?((?i:inf|infinity|nan)(\(.*\))?|[0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?"
     r"|\.[0-9]+([eE][+-]?[0-9]+)?)\s*$"
@@ -61,7 +62,7 @@ def _cast(node: Any, given: pa.ChunkedArray) -> Any:
     wanted = node.kwargs["dtype"]
     wanted = wanted() if isinstance(wanted, type) else wanted
     if wanted.is_integer():
-        grammar = _INTEGER
+        grammar = _SIGNED if wanted.is_signed_integer() else _UNSIGNED
     elif wanted.is_float() or wanted.is_decimal():
         grammar = _NUMBER
     elif wanted.is_temporal():
@@ -94,7 +95,23 @@ def _power(node: Any, given: pa.ChunkedArray) -> Any:
     return _truths(pc.less(column, 0)) & _truths(column.is_valid()), None
 
 
+def _replaced(node: Any, given: pa.ChunkedArray) -> Any:
+    """Find values that a mapping without a default lacks."""
+    if getattr(node.kwargs.get("default"), "name", "") != "no_default":
+        return None
+    known = pc.is_in(given, pa.array(list(node.kwargs["old"]), given.type))
+    return ~_truths(pc.or_(known, given.is_null())), None
+
+
+def _item(node: Any, given: pa.ChunkedArray) -> Any:
+    """Find lists that are too short."""
+    length = pc.list_value_length(given)
+    return ~_truths(pc.greater(length, node.kwargs["index"])), None
+
+
 _PREDICATES = {
+    "replace_strict": _replaced,
+    "list.get": _item,
     "cast": _cast,
     "str.to_datetime": _strptime,
     "str.to_date": _strptime,

@@ -22,8 +22,8 @@ from lowwater.engine.local import worker_steps
 from lowwater.engine.local.worker_steps import SLICE, StepsInWorkers
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.calls import PythonStep
-from lowwater.engine.records.stateless import AddComputed, Filter, FlatMap, Map
-from lowwater.engine.records.stepping import apply_steps
+from lowwater.engine.records.stateless import AddComputed, Filter, FlatMap, Map, set_aside
+from lowwater.engine.records.stepping import applied, apply_steps
 from lowwater.errors import DataError, PipelineWarning
 from tests.examples import examples
 from tests.property.simulated_workers import SimulatedWorkers
@@ -245,11 +245,15 @@ def test_any_step_in_slices_of_any_size(
     batch = pa.RecordBatch.from_pydict({**columns, "__lw_n": pa.array(numbers, pa.int64())})
     records = Records.from_arrow(batch, "a file", 3)
     step: PythonStep = AddComputed("__lw_key0", function) if kind is AddComputed else kind(function)
-    with mock.patch.object(worker_steps, "SLICE", size):
-        workers = StepsInWorkers([Map(len), step], SimulatedWorkers(count))
-        wanted = outcome([step], records)
-        found = outcome([step], records, workers.apply)
-    assert found == wanted
+    for sets_aside, here in ((False, applied), (True, set_aside)):
+        with mock.patch.object(worker_steps, "SLICE", size):
+            workers = StepsInWorkers(
+                [Map(len), step], SimulatedWorkers(count), sets_aside=sets_aside
+            )
+            wanted = outcome([step], records, here)
+            found = outcome([step], records, workers.apply)
+        assert found == wanted
+        assert not sets_aside or not isinstance(found, str)  # no run is stopped
 
 
 def outcome(steps: list[Any], records: Records, *apply: Any) -> Any:
