@@ -38,7 +38,11 @@ from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
 from lowwater.engine.local.source_verdict import RunVerdict
-from lowwater.engine.local.stage_input import StageAdmission, StageBundle
+from lowwater.engine.local.stage_input import (
+    StageAdmission,
+    StageBundle,
+    own_dead_letters,
+)
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.local.worker_pool import Workers
@@ -592,6 +596,7 @@ class LocalRun:
             outputs = {output: recorder.handed(records) for output, records in outputs.items()}
         # In the order of inputs, not of outputs: which output a process emits to first depends on
         # which keys it sees first, and so on where they are computed.
+        earlier: dict[str, list[StageAdmission]] = {}
         for entry in self._between[run.number]:
             records = outputs.get(entry.output)
             if records is not None and entry.minds_order:
@@ -603,9 +608,14 @@ class LocalRun:
             if admitted is None:
                 continue
             self._verdict.judge_output(run.number)
-            if admitted.admitted.errors:
-                self._ledger.report(len(admitted.admitted.errors))
-                yield self._dead_letters(admitted.admitted.errors)
+            errors: Sequence[ErrorRecord] = admitted.admitted.errors
+            if errors and (others := earlier.get(entry.output)):
+                own = own_dead_letters(entry, others, admitted.error_steps)
+                errors = [errors[place] for place in own.tolist()]
+            earlier.setdefault(entry.output, []).append(entry)
+            if errors:
+                self._ledger.report(len(errors))
+                yield self._dead_letters(errors)
             # Keep a retraction and the pane that replaces it in one bundle: a downstream
             # stage that fires between the two would emit a result without either (S-C5).
             size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size

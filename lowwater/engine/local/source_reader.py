@@ -19,7 +19,12 @@ from lowwater.engine.graph.sources import Position, hears_commits, is_replayable
 from lowwater.engine.local.covered_records import timed_rejects, with_rejects
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.source_watermark import SourceWatermark
-from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
+from lowwater.engine.local.stage_input import (
+    AdmittedBatch,
+    StageAdmission,
+    StageBundle,
+    own_dead_letters,
+)
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
@@ -553,10 +558,9 @@ class SourceReader:
             bundles, at, by, errors = self._bundles_by_cut(entry, sound, cuts)
             by_stage.append(bundles)
             if number and errors:
-                # What a step rejects that is shared by stages is one dead letter.
-                common = max(_common_steps(entry, other) for other in entries[:number])
-                new = np.flatnonzero((by < 0) | (by + len(self._cutting.shared) >= common))
-                at, errors = at[new], [errors[place] for place in new.tolist()]
+                by = np.where(by < 0, by, by + len(self._cutting.shared))
+                own_ones = own_dead_letters(entry, entries[:number], by)
+                at, errors = at[own_ones], [errors[place] for place in own_ones.tolist()]
             letters.add(_places(rows, at if kept is None else kept[at]), errors)
         if letters.errors:
             yield letters.in_order()
@@ -672,15 +676,6 @@ def _shared_steps(entries: Sequence[StageAdmission], *, looks: bool) -> tuple[St
             break
         shared.append(steps[0])
     return tuple(shared)
-
-
-def _common_steps(one: StageAdmission, other: StageAdmission) -> int:
-    """Return how many leading steps two inputs share."""
-    pairs = zip(one.steps, other.steps, strict=False)
-    return next(
-        (number for number, (mine, its) in enumerate(pairs) if mine is not its),
-        min(len(one.steps), len(other.steps)),
-    )
 
 
 def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:

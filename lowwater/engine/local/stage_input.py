@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -162,6 +162,37 @@ class StageBundle:
         """Return the columns of the elements' ids; none where duplicates are not dropped."""
         stop = self.start + len(self.bundle)
         return tuple(column.slice(self.start, stop) for column in self.admitted.ids)
+
+
+def own_dead_letters(
+    entry: StageAdmission, others: Sequence[StageAdmission], by: Int64Array
+) -> Int64Array:
+    """Return which dead letters of a batch are not those of another input already.
+
+    What a step rejects that several inputs share is one dead letter: that of the first of them.
+
+    Args:
+        entry: The input.
+        others: The inputs that the batch came to before.
+        by: The number of the step of the first input's steps that each dead letter is from; -1: of
+            the validation.
+
+    Returns:
+        Their places, int64.
+    """
+    common = max((_common_steps(entry, other) for other in others), default=0)
+    own = np.flatnonzero((by < 0) | (by >= common))
+    entry.counts.shared += len(by) - len(own)
+    return own
+
+
+def _common_steps(one: StageAdmission, other: StageAdmission) -> int:
+    """Return how many leading steps two inputs share."""
+    pairs = zip(one.steps, other.steps, strict=False)
+    return next(
+        (number for number, (mine, its) in enumerate(pairs) if mine is not its),
+        min(len(one.steps), len(other.steps)),
+    )
 
 
 def _in_order(

@@ -392,6 +392,26 @@ def test_rows_that_the_last_step_of_a_table_rejects_are_counted_written_and_rais
         made.rows(on_error="raise")
 
 
+def test_a_step_that_stages_share_makes_one_dead_letter() -> None:
+    steps = stream(["1", "x", None, "4"]).map(dict).filter(V.cast(nw.Int64).fill_null(0) >= 0)
+    both = steps.key_by("k").process(Emit()).to_stream() | steps.key_by("v").process(Emit())
+    again = both.with_columns(y=2 ** (lw.col("n") - 3))
+    one = again.key_by("k").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    other = again.filter(lw.col("n") >= 0).key_by("k").process(Emit())
+    found = (
+        (one.to_stream() | other.to_stream())
+        .key_by("k")
+        .process(Emit())
+        .collect(on_error="dead_letter")
+    )
+    dead = [(error.record["n"], error.reason) for error in found.errors]
+    # The record without a v is no key of one of both; of the others, those below 3 have no power.
+    assert sorted(dead) == [
+        (0, "bad_expression"), (0, "bad_expression"), (1, "bad_expression"),
+        (2, "bad_expression"), (2, "null_key"),
+    ]  # fmt: skip
+
+
 def test_panes_for_which_an_expression_fails_are_dead_letters() -> None:
     sums = (
         stream([1, 2, -3, 3, 5, 7])

@@ -81,6 +81,7 @@ class InputCounts:
             a source got their shares of it; by how many steps had been applied.
         rejected: The records that one of its own steps made dead letters of.
         taken: Those that left the last step, and came to validation.
+        shared: How many of these have their dead letter at another input, which shares the step.
         invalid: Those that validation made dead letters of.
         sound: Those that it admitted.
         cut: Those that were cut into bundles.
@@ -92,6 +93,7 @@ class InputCounts:
     read: int = 0
     undated: dict[int, int] = field(default_factory=dict)
     rejected: int = 0
+    shared: int = 0
     taken: int = 0
     invalid: int = 0
     sound: int = 0
@@ -116,7 +118,7 @@ class InputCounts:
     @property
     def dead(self) -> int:
         """How many of its records became dead letters at this input alone."""
-        return self.rejected + self.invalid
+        return self.rejected - self.shared + self.invalid
 
     def apply(self, first: int, counts: Sequence[StepCount]) -> None:
         """Count what steps did with a batch.
@@ -143,7 +145,7 @@ class InputCounts:
             return  # other steps were in front of the stage: count from here
         self.is_known = True
         for name in _COUNTS:
-            setattr(self, name, known[name])
+            setattr(self, name, known.get(name, 0))
         self.undated = dict(known["undated"])
         for step, (_, *counts) in zip(self.steps, known["steps"], strict=True):
             step.add(counts)
@@ -181,7 +183,7 @@ class InputCounts:
         return f"its step {number + 1}, {self.steps[number].step}"
 
 
-_COUNTS = ("since", "read", "rejected", "taken", "invalid", "sound", "cut")
+_COUNTS = ("since", "read", "rejected", "shared", "taken", "invalid", "sound", "cut")
 
 
 def stage_difference(metrics: StageMetrics) -> str | None:
