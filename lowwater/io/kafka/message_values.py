@@ -153,10 +153,9 @@ class MessageDecoder:
             order = _in_turn(numbers[rows])
             batch, rows = batch.take(pa.array(order)), rows[order]
         placed = batch.append_column(PARTITION, pa.array(numbers[rows]))
-        offsets = np.fromiter((one.offset() for one in messages), np.int64, len(messages))
 
         def place_of(row: int) -> str:
-            return _place_at(self._topic, int(numbers[row]), int(offsets[row]))
+            return _place(messages[row])
 
         records = Records.from_arrow(placed, self._topic)
         return replace(records, row_numbers=rows, place_of=place_of, unreadable=_in_order(letters))
@@ -358,11 +357,7 @@ def checked_value(value: object) -> ValueFormat:
 
 
 def _place(message: Any) -> str:
-    return _place_at(message.topic(), message.partition(), message.offset())
-
-
-def _place_at(topic: str, partition: int, offset: int) -> str:
-    return f"{topic}/{partition}, offset {offset}"
+    return f"{message.topic()}/{message.partition()}, offset {message.offset()}"
 
 
 def _in_turn(partitions: Int64Array) -> Int64Array:

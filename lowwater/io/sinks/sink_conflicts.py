@@ -66,12 +66,7 @@ def check_inputs(outputs: Iterable[Sequence[Sink]], sources: Iterable[Source]) -
             within a sink's folder, whatever symbolic links are on the way.
     """
     sinks = [sink for output in outputs for sink in output]
-    written = [_resolved(place, sink) for sink in sinks for place in sink.places()]
-    reading = list(sources)
-    check_places(written, reading)
-    for read in (place for source in reading for place in places_of(source)):
-        for place in written:
-            _check_read(read, place)
+    check_places([_resolved(place, sink) for sink in sinks for place in sink.places()], sources)
 
 
 def places_of(source: Source) -> Iterable[Place]:
@@ -91,6 +86,9 @@ def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
         InvalidArgument: See :func:`check_inputs`.
     """
     for source in sources:
+        for read in places_of(source):
+            for place in places:
+                _check_read(read, place)
         reads = getattr(source, "reads", None)
         paths: Iterable[str] = getattr(source, "paths", ())
         for place in places:
