@@ -63,11 +63,13 @@ class RunOptions(TypedDict, total=False):
             bundle.
         clock: Where processing time comes from; by default the clock of the sources, which must
             agree, or else the machine's.
-        on_error: ``"dead_letter"`` turns invalid records into dead letters; ``"raise"`` stops at
-            the first one. Without it they become dead letters too, and each source and stage is
-            judged once it had 1,000 records, or has ended: more than 1 % of dead letters give a
-            ``DataWarning``. If all that the sources delivered until then are dead letters, for
-            one reason, a ``DataError`` stops the run. With ``on_dead_letter=`` nothing is judged.
+        on_error: ``"dead_letter"`` turns invalid records into dead letters, and those for which a
+            Python function of a step raises; ``"raise"`` stops at the first one. Without it invalid
+            records become dead letters too, but a function that raises stops the run; and each
+            source and stage is judged once it had 1,000 records, or has ended: more than 1 % of
+            dead letters give a ``DataWarning``. If all that the sources delivered until then are
+            dead letters, for one reason, a ``DataError`` stops the run. ``on_dead_letter=`` is
+            like ``"dead_letter"``: nothing is judged.
         progress: A function that is called with the metrics after each bundle; ``True`` for a
             status line, ``False`` for none. By default a status line if standard error is a
             terminal.

@@ -58,7 +58,7 @@ VALUES: list[Any] = [
     "2000-01-31T10:00", "01-02-2000", "\ud800", b"raw", Decimal("1.5"), Decimal("2.25"),
     Decimal("NaN"), FIVE, FIVE.replace(tzinfo=None),
     dt.datetime(2000, 7, 1, 5, tzinfo=OSLO), dt.date(2000, 1, 1), dt.timedelta(seconds=3),
-    dt.time(3, 4), {"a": 1}, {"a": "x"}, {"b": 2}, [1, 2], [], [None], ["x"], (3, 4), object,
+    dt.time(3, 4), {"a": 1}, {"a": "x"}, [1, 2], [], [None], ["x"], (3, 4), object,
     np.int64(5), np.float64(0.5), np.datetime64("2000-01-01", "s"),
     np.datetime64("2000-01-01", "ns"),
 ]  # fmt: skip
