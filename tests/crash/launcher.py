@@ -30,6 +30,7 @@ MODULES = (
     "tests.crash.changes_to_kill",
     "tests.crash.stores_to_kill",
     "tests.crash.changing_to_kill",
+    "tests.crash.collecting_to_kill",
 )
 _PATIENCE_S = 300.0  # a run takes a few seconds; one that hangs dumps its stacks and ends
 

@@ -159,7 +159,8 @@ class OwnedFolder:
             opening = own["opening"] if self._leaves is None else known["opening"]
             own = {**known, **_id_of(own), "opening": opening, "complete": False}
         self._mark(own)
-        self._pending.resume(self._listed, self._owner["published"])
+        leaves = self._leaves is not None
+        self._pending.resume(self._listed, self._owner["published"], leaves=leaves)
         if self._compaction is None:
             self._publish_pending()  # what an earlier run let collect
 
@@ -214,6 +215,7 @@ class OwnedFolder:
         with refusals(self._name):
             if self._known is not None and self._is_still_ours():
                 self._mark({**self._owner, "complete": self._known["complete"]})
+                self._pending.clear()
 
     def release(self) -> None:
         """Let other runs take the folder; a second call does nothing."""

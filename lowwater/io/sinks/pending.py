@@ -146,7 +146,11 @@ class Pending:
         return all(_covers(up_to, name) for name in known)
 
     def resume(
-        self, known: Mapping[str, Sequence[int]] | None, published: Mapping[str, str]
+        self,
+        known: Mapping[str, Sequence[int]] | None,
+        published: Mapping[str, str],
+        *,
+        leaves: bool = False,
     ) -> None:
         """Take up what has collected; remove what is published already, or comes again.
 
@@ -154,6 +158,8 @@ class Pending:
             known: What was there at the last commit; ``None`` if the state does not say.
             published: What ``published`` was when it was last stored: files that were published
                 since may be gone from the folder, as programs may move them away.
+            leaves: Whether the folder is left: then what comes again stays until it is published,
+                as it may be asked at the next start, too, whether it was there.
 
         Raises:
             StateError: See :meth:`check`.
@@ -185,9 +191,17 @@ class Pending:
             is_whole = isinstance(known, GrowingMap) and len(kept) == len(known)
             self.files = known if is_whole else GrowingMap(kept)  # type: ignore[assignment]
         self._had = {delivered_range(name)[0] for name in entries}
-        self._folder.collected.delete([name for name in entries if name not in left])
+        stays = {*left}
+        if leaves:
+            again = self._writer.again
+            stays.update(name for name in entries if delivered_range(name)[0] in again)
+        self._folder.collected.delete([name for name in entries if name not in stays])
         self._bytes = sum(size for size, _, _ in self.files.values())
         self._since = min((one.modified for one in left.values()), default=None)
+
+    def clear(self) -> None:
+        """Remove what is left of deliveries that came again; all of it is published."""
+        self._folder.collected.delete(list(files_in(self._folder.collected)))
 
     def had(self, delivery_id: str) -> bool:
         """Return whether files of a delivery were there, or published, when this was resumed."""
