@@ -35,7 +35,7 @@ from types import ModuleType
 from typing import ParamSpec, TypeVar
 
 from lowwater.display.secrets import redacted
-from lowwater.display.text import readable, shown
+from lowwater.display.text import readable, shown, visible
 
 __all__ = [
     "DataError",
@@ -69,10 +69,11 @@ class LowwaterError(Exception):
     """
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
-        # What is quoted here may hold a password: a URI, a setting, what a library said of it.
-        what = redacted(what)
-        where = None if where is None else redacted(where)
-        hint = None if hint is None else redacted(hint)
+        # What is quoted here may hold a password: a URI, a setting, what a library said of it. Or
+        # escape sequences, which a terminal would obey.
+        what = visible(redacted(what))
+        where = None if where is None else visible(redacted(where))
+        hint = None if hint is None else visible(redacted(hint))
         self.what = what
         self.where = where
         self.hint = hint

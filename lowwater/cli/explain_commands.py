@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lowwater.errors import InvalidArgument
+from lowwater.io.terminal import say
 
 if TYPE_CHECKING:
     from lowwater.pipeline import Result
@@ -99,14 +100,14 @@ def _run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRu
 def _tell_bundles(options: argparse.Namespace) -> None:
     """Warn on standard error if the bundle size differs from ``run``: early panes depend on it."""
     if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
-        print(f"bundle size {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
+        say(f"bundle size {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
 
 
 def _tell_dead_letters(run: ScenarioRun) -> None:
     """Report the number of dead letters of a scenario, and the first, on standard error."""
     if run.errors:
         first, of = run.errors[0], len(run.scenario.elements)
-        print(
+        say(
             f"dead letters: {len(run.errors)} of {of} elements of the scenario; the first, "
             f"{first.record!r}, is {first.reason}: {first.detail}",
             file=sys.stderr,
@@ -162,12 +163,12 @@ def _explain(options: argparse.Namespace) -> int:
     run = _run_target(options.target, options)
     _tell_bundles(options)
     if options.element is not None:
-        print(run.why(_literal(options.element), stage=options.stage))
+        say(run.why(_literal(options.element), stage=options.stage))
     if options.key is not None:
         key = _known_key(run, options.key, options.stage)
-        print(run.explain(key, _window(options), stage=options.stage))
+        say(run.explain(key, _window(options), stage=options.stage))
     if options.element is None and options.key is None:
-        print(run.lateness_profile(stage=options.stage))
+        say(run.lateness_profile(stage=options.stage))
     return 0
 
 
@@ -185,7 +186,7 @@ def _diff(options: argparse.Namespace) -> int:
 
     found = diff(_run_target(options.target, options), _run_target(options.other, options))
     _tell_bundles(options)
-    print(found)
+    say(found)
     return 1 if found else 0
 
 
@@ -195,10 +196,10 @@ def _check(options: argparse.Namespace) -> int:
     from lowwater.explain.text import counted
 
     findings = check(load(options.target))
-    print(findings)
+    say(findings)
     bad = [each for each in findings if each.severity != "note"]
     notes = counted(len(findings) - len(bad), "note")
-    print(f"{counted(len(bad), 'problem')}, {notes}", file=sys.stderr)
+    say(f"{counted(len(bad), 'problem')}, {notes}", file=sys.stderr)
     return 1 if bad else 0
 
 
@@ -251,7 +252,7 @@ def _diagram(options: argparse.Namespace) -> int:
             )
         graph = result.graph().with_theme(options.theme)
         if options.output is None:
-            print(graph, end="")
+            say(graph, end="")
         else:
             graph.save(options.output)
         return 0
@@ -263,7 +264,7 @@ def _diagram(options: argparse.Namespace) -> int:
     between = None if options.between is None else _pair(options.between)
     diagram = result.diagram(key=keys, stage=options.stage, column=options.column, between=between)
     if options.output is None:
-        print(diagram, end="")
+        say(diagram, end="")
     else:
         diagram.with_theme(options.theme).save(options.output)
     return 0

@@ -11,6 +11,7 @@ from lowwater import __version__
 from lowwater.cli import explain_commands, run_command
 from lowwater.cli.run_command import positive, writable
 from lowwater.errors import InvalidArgument, LowwaterError
+from lowwater.io.terminal import say
 from lowwater.pipeline.installation import info
 
 _DESCRIPTION = "Run, explain, draw and check streaming pipelines, and manage their state."
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bench(sys.stdout, events=options.events, keys=options.keys, rounds=options.rounds)
             return 0
         if options.command == "info":
-            print(info())
+            say(info())
             return 0
         if options.command == "state":
             return _state(options)
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return explain_commands.COMMANDS[options.command](options)
         return run_command.run(options)
     except LowwaterError as error:
-        print(f"lowwater: {error}", file=sys.stderr)
+        say(f"lowwater: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
     except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         sys.stderr.close()
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         state = getattr(options, "state", None)
         again = "" if state is None else "; run the same command to resume from the last commit"
-        print(f"lowwater: interrupted{again}", file=sys.stderr)
+        say(f"lowwater: interrupted{again}", file=sys.stderr)
         return 130
 
 
@@ -165,39 +166,39 @@ def _state(options: argparse.Namespace) -> int:
     from lowwater.pipeline import state_tools
 
     if options.action == "info":
-        print(state_tools.state_info(options.directory).to_text())
+        say(state_tools.state_info(options.directory).to_text())
     elif options.action == "verify":
-        print(f"{state_tools.verify_state(options.directory):,} rows, no damage found")
+        say(f"{state_tools.verify_state(options.directory):,} rows, no damage found")
     elif options.action == "compact":
         from lowwater.io.sinks import Compaction
 
         compaction = Compaction(size=options.size, age=options.age)
         folders = state_tools.compact_outputs(options.directory, compaction)
         for folder in folders:
-            print(f"{folder.path}: {folder.before:,} files became {folder.after:,}")
+            say(f"{folder.path}: {folder.before:,} files became {folder.after:,}")
         if not folders:
-            print("no folder of output was found", file=sys.stderr)
+            say("no folder of output was found", file=sys.stderr)
     elif options.action == "relocate":
         from lowwater.pipeline.relocation import relocate_state
 
         moved = relocate_state(options.directory, options.old, options.new)
         for old, new in moved.items():
-            print(f"{old} is now {new}")
+            say(f"{old} is now {new}")
     elif options.action == "split":
         from lowwater.pipeline.state_parts import split_state
 
         parts = {new: names for new, *names in options.into}
         for new, names in split_state(options.directory, parts).items():
-            print(f"{new}: {', '.join(names)}")
+            say(f"{new}: {', '.join(names)}")
     elif options.action == "merge":
         from lowwater.pipeline.state_parts import merge_states
 
-        print(f"{options.directory}: {', '.join(merge_states(options.parts, options.directory))}")
+        say(f"{options.directory}: {', '.join(merge_states(options.parts, options.directory))}")
     elif options.action == "reset":
         left = state_tools.reset_state(options.directory, yes=options.yes)
-        print("the state was removed")
+        say("the state was removed")
         if left:
-            print(f"not removed, because not part of the state: {', '.join(left)}", file=sys.stderr)
+            say(f"not removed, because not part of the state: {', '.join(left)}", file=sys.stderr)
     else:
         _export(options)
     return 0

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final
 
 from lowwater.cli.target import load
+from lowwater.display.text import printable
 from lowwater.errors import InvalidArgument
 from lowwater.io.paths import is_remote
+from lowwater.io.terminal import say
 from lowwater.state.filesystems import without_secrets
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
         _refuse(options, "remove", "drop_undelivered", because="there is no --state")
         metrics = _print(target, options)
     stopped = f"stopped after {options.limit:,} panes" if metrics is None else summary(metrics)
-    print(stopped, file=sys.stderr)
+    say(stopped, file=sys.stderr)
     return 0
 
 
@@ -187,7 +189,7 @@ def _write(writing: Writing, options: argparse.Namespace) -> Metrics:
             drop_undelivered=bool(options.drop_undelivered),
         )
     except SystemExit:
-        print("lowwater: stopped by SIGTERM; what was read is delivered", file=sys.stderr)
+        say("lowwater: stopped by SIGTERM; what was read is delivered", file=sys.stderr)
         raise
 
 
@@ -294,7 +296,7 @@ def _print_to(
 
         for batch in parts:
             for row in python_rows(batch):
-                line = "  ".join(f"{name}={cell(value)}" for name, value in row.items())
+                line = "  ".join(f"{printable(name)}={cell(value)}" for name, value in row.items())
                 stream.write(line + "\n")
     return None if counted.number == options.limit else batches.metrics
 

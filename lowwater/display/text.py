@@ -103,6 +103,24 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+def visible(text: str) -> str:
+    r"""Return a text whose lines are :func:`printable`: what a terminal shows, and does not obey.
+
+    Everything goes through it that is printed for people: keys, names and messages of others may
+    hold escape sequences, which clear screens, forge lines or set titles, or turn text around.
+
+    >>> visible("gone:\x1b[2J\nnext line")
+    'gone:\\x1b[2J\nnext line'
+    """
+    if text.isprintable():
+        return text
+    return "\n".join(map(_line, text.split("\n")))
+
+
+def _line(line: str) -> str:
+    return "\t".join(map(printable, line.split("\t")))
+
+
 def readable(text: str) -> str:
     """Return a repr on one line, with functions and objects by their names.
 

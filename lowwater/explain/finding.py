@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
+from lowwater.display.text import printable
+
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
 
@@ -28,4 +30,4 @@ class Finding:
     hint: str
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.where}: {self.what}. {self.hint}."
+        return printable(f"{self.severity}: {self.where}: {self.what}. {self.hint}.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.display import html
-from lowwater.display.text import shown
+from lowwater.display.text import printable, shown
 from lowwater.engine.graph.trace import StageTrace, TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.io.terminal import moment
@@ -41,7 +41,7 @@ class Explanation:
     panes: tuple[Pane, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(self.lines)
+        return "\n".join(map(printable, self.lines))
 
     def __repr__(self) -> str:
         return str(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO, final
 
-from lowwater.display.text import cut
+from lowwater.display.text import cut, printable, visible
 from lowwater.engine.records.panes import Pane
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration
 
@@ -22,6 +22,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: str
     JFK          12
     LGA           7
     """
+    headings = [printable(heading) for heading in headings]
     given = [list(row) for row in rows]
     texts = [[cell(value) for value in row] for row in given]
     widths = [
@@ -42,6 +43,17 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: str
     return "\n".join(lines)
 
 
+def say(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print a text for people: what is not printable in it is escaped.
+
+    Args:
+        text: The text; other values as ``str`` has them.
+        file: Where to; standard output by default.
+        end: What follows the text.
+    """
+    print(visible(str(text)), file=file, end=end)
+
+
 def cell(value: Any, *, widest: int | None = _WIDEST) -> str:
     """Format a value for a table cell.
 
@@ -59,7 +71,7 @@ def cell(value: Any, *, widest: int | None = _WIDEST) -> str:
         return f"{value:,.2f}"
     if isinstance(value, int):
         return f"{value:,}"
-    text = str(value)
+    text = printable(str(value))
     return text if widest is None else cut(text, widest)
 
 
@@ -101,7 +113,7 @@ class PaneTable:
     def write(self, pane: Pane) -> None:
         """Write one pane; the first is preceded by the headings."""
         values = dict(pane.values)
-        headings = ["key", "window", *values, "timing", "pane", "kind", "watermark"]
+        headings = ["key", "window", *map(printable, values), "timing", "pane", "kind", "watermark"]
         row = [
             cell(pane.key, widest=None),
             span(pane.window.start, pane.window.end),

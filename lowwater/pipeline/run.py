@@ -31,6 +31,7 @@ from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
 from lowwater.explain.endless import is_endless
 from lowwater.explain.findings import Findings, findings_of
+from lowwater.io.terminal import say
 from lowwater.kernels import check_choice
 from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike, duration
@@ -147,6 +148,8 @@ class Outcomes:
         self._is_over = False
         self.graph = Graph.of(stages)
         _refuse_elsewhere(self.graph)
+        if durable:
+            _check_names(self.graph)
         heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
@@ -289,10 +292,21 @@ def _refuse_elsewhere(graph: Graph) -> None:
             refuse()
 
 
+def _check_names(graph: Graph) -> None:
+    """Raise for a name that cannot be stored."""
+    for name in graph.names:
+        if any("\ud800" <= sign <= "\udfff" for sign in name):
+            raise InvalidArgument(
+                f"the name {name!r} has half of a surrogate pair, so it cannot be stored",
+                where="run(state=)",
+                hint="Name the source or stage with valid text",
+            )
+
+
 def _say_lost(lost: Counter[str], events: int) -> None:
     """Write on standard error how many records became dead letters that nobody took."""
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in lost.most_common())
-    print(
+    say(
         f"lowwater: {lost.total():,} of {events:,} records became dead letters, and nothing took "
         f"them ({reasons}). Take them with on_dead_letter=, or read the errors of collect()",
         file=sys.stderr,

@@ -12,6 +12,7 @@ from typing import Any, final
 
 import pyarrow as pa
 
+from lowwater.display.text import visible
 from lowwater.engine.join.stored_sides import TABLES as RECORD_TABLES
 from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.local.delivery import Delivery
@@ -167,7 +168,7 @@ class StateInfo:
         lines += ["", "pipeline", *_described(self.description), "", "sizes"]
         rows = [[s.stage, s.table, s.rows, s.size_bytes] for s in self.sizes]
         lines.append(table(["of", "table", "values", "bytes"], rows, indent="  "))
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
 
 def state_info(path: PathLike) -> StateInfo:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from lowwater.display.palette import Theme
+from lowwater.display.text import printable, visible
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument
 from lowwater.io.paths import PathLike, as_paths
@@ -123,8 +124,8 @@ class Diagram:
             rows: The most moments per key; moments in the middle are left out.
         """
         if isinstance(self.content, Scene):
-            return to_text(self.content, width=width, rows=rows)
-        return join_text(self.content, width=width, rows=rows)
+            return visible(to_text(self.content, width=width, rows=rows))
+        return visible(join_text(self.content, width=width, rows=rows))
 
     def save(self, path: PathLike) -> None:
         """Write a file: ``.svg``, ``.html``, ``.txt``, or with matplotlib ``.png`` and ``.gif``.
@@ -142,7 +143,8 @@ class Diagram:
 
     def __repr__(self) -> str:
         keys = ", ".join(panel.name for panel in self.content.panels)
-        return f"<diagram of {self.content.title.partition(':')[0]}, keys: {keys or 'none'}>"
+        title = self.content.title.partition(":")[0]
+        return printable(f"<diagram of {title}, keys: {keys or 'none'}>")
 
     def _repr_svg_(self) -> str:
         return self.to_svg()

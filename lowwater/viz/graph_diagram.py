@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, final
 
 from lowwater.display.palette import Theme
-from lowwater.display.text import shown
+from lowwater.display.text import printable, shown
 from lowwater.engine.graph.graph import Graph, Grouped, Joined, Upserted
 from lowwater.engine.graph.metrics import Metrics, watermark_text
 from lowwater.explain.graph_text import exchange_text, summary_texts
@@ -132,10 +132,10 @@ class GraphDiagram:
             lines.append(node.name)
             lines += [f"  reads: {self.nodes[a].name}, {by}" for a, b, by in self.edges if b == at]
             lines += [f"  {text}" for text in (*node.lines, *node.watermarks)]
-        return "\n".join(lines) + "\n"
+        return "\n".join(map(printable, lines)) + "\n"
 
     def __repr__(self) -> str:
-        return f"<graph of {', '.join(node.name for node in self.nodes)}>"
+        return printable(f"<graph of {', '.join(node.name for node in self.nodes)}>")
 
     def _repr_svg_(self) -> str:
         return self.to_svg()

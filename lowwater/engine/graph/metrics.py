@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from lowwater.display import html
+from lowwater.display.text import printable
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.steps import INSERT, REASONS, TIMINGS, LateBatch, PaneBatch
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_instant
@@ -341,7 +342,8 @@ def _iso(at: int) -> str | None:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or _NO_COUNT
+    some = (f"{number:,} {printable(name)}" for name, number in counts.items() if number)
+    return ", ".join(some) or _NO_COUNT
 
 
 def _reasons(name: str, counts: Counter[str], kind: html.Kind) -> list[tuple[str, Any, html.Kind]]:
