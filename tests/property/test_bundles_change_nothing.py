@@ -1,23 +1,123 @@
 """How records are cut into bundles changes nothing (J-2, S-K1, S-W7): for every operator and step.
 
 One bundle, many bundles and bundles of one record give equal net content, equal late records and
-equal dead letters, with the same advances of watermark and clock between the same records. Exempt
-are early panes (S-O1), vectorised processes (S-K9), and the time of a table's group (T-3).
+equal dead letters, with the same advances of watermark and clock between the same records. So do
+chunks of three rows inside the engine, restarts, a limit of memory, and workers.
+
+Exempt are: how often a window fires where its trigger looks at its elements, as triggers are
+evaluated once per bundle (S-O1), and with it what a trigger that finishes then drops (S-R3); hooks
+of vectorised processes, which get whole bundles (S-K9); sessions of a process in order of arrival,
+which merge before the records of a bundle are processed (S-K8); the windows that early panes of
+sessions leave downstream (S-C3); the time of a table's group (T-3);
+and the order of lists that collect from several keys of another stage (S-K1).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.property.bundled import arrivals, run
+from tests.examples import is_campaign
+from tests.property.bundled import Given, arrivals, run
 from tests.property.every_operator import CASES, Case
+from tests.property.small_chunks import small_chunks
 
-pytestmark = pytest.mark.long
 WHOLE = 10**6
+SHORT = [case for case in CASES.values() if case.is_short]
+LARGE = [case for case in CASES.values() if case.is_large]
+DURABLE: dict[str, dict[str, Any]] = {
+    "restarts": {"restarts": 2},
+    "memory": {"memory": 40_000},
+    "memory and restarts": {"memory": 4_000, "restarts": 3},
+    "workers": {"workers": 2},
+    "workers and restarts": {"workers": 3, "restarts": 2},
+}
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=str)
 
 
-@pytest.mark.parametrize("case", [each for each in CASES.values() if each.is_short], ids=str)
-def test_few_records_one_by_one(case: Case) -> None:
-    what = arrivals(120, case.inputs, case.written)
-    whole = run(case.build, what, WHOLE, content=case.content)
-    whole.check_equal(run(case.build, what, 1, content=case.content))
+def given(case: Case, rows: int, size: int, **options: Any) -> Given:
+    """Return what a case gives over a number of records in bundles of a size."""
+    what = arrivals(rows, case.inputs, case.written)
+    return run(case.build, what, size, content=case.content, **options)
+
+
+@pytest.mark.parametrize("case", SHORT, ids=str)
+def test_one_by_one_in_small_chunks(case: Case) -> None:
+    whole = given(case, 30, WHOLE)
+    with small_chunks():
+        whole.check_equal(given(case, 30, 1))
+        whole.check_equal(given(case, 30, WHOLE))
+
+
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_many_records_at_once(case: Case) -> None:
+    """One advance passes more records than a chunk has; ``make long`` has more of them."""
+    rows = 12_000 // case.inputs
+    given(case, rows, WHOLE).check_equal(given(case, rows, 1_000))
+
+
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [
+        (CASES["answering process, event_time"], "workers and restarts"),
+        (CASES["windowed process, event_time"], "workers"),
+        (CASES["combined in sessions windows"], "workers and restarts"),
+        (CASES["lists, retracted"], "memory and restarts"),
+        (CASES["outer join, early"], "memory"),
+        (CASES["left join as of, correct"], "memory and restarts"),
+        (CASES["table with ttl by order"], "memory"),
+        (CASES["no duplicates"], "restarts"),
+        (CASES["steps after steps"], "workers"),
+    ],
+    ids=str,
+)
+def test_elsewhere(case: Case, how: str) -> None:
+    """In all cases, and ways to run them, by ``make long``."""
+    whole = given(case, 120, WHOLE)
+    with small_chunks():
+        whole.check_equal(given(case, 120, 30, **DURABLE[how]), stood=False)
+
+
+@pytest.mark.long
+@every_case
+def test_every_case_in_bundles(case: Case) -> None:
+    whole = given(case, 20_000, WHOLE)
+    for size in (1_000, 4_096):
+        whole.check_equal(given(case, 20_000, size))
+    # A batch of a reader that the run cuts, at other places than the batches.
+    whole.check_equal(given(case, 20_000, 700, batch=WHOLE))
+
+
+@pytest.mark.long
+@every_case
+def test_every_case_in_small_chunks(case: Case) -> None:
+    whole = given(case, 300, WHOLE)
+    with small_chunks():
+        for size in (WHOLE, 7, 1):
+            whole.check_equal(given(case, 300, size))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [
+        pytest.param(case, how, id=f"{case}, {how}")
+        for case in CASES.values()
+        for how, options in DURABLE.items()
+        if case.has_workers or "workers" not in options
+    ],
+)
+def test_every_case_elsewhere(case: Case, how: str) -> None:
+    whole = given(case, 2_000, WHOLE)
+    whole.check_equal(given(case, 2_000, 190, **DURABLE[how]), stood=False)
+    whole = given(case, 300, WHOLE)
+    with small_chunks():
+        whole.check_equal(given(case, 300, 40, **DURABLE[how]), stood=False)
+
+
+@pytest.mark.long
+@every_case
+def test_every_record_is_a_bundle(case: Case) -> None:
+    rows = 20_000 if is_campaign() else 1_000
+    given(case, rows, WHOLE).check_equal(given(case, rows, 1))

@@ -21,6 +21,7 @@ from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.triggers import Trigger
 from tests.property.bundled import graph_of
 from tests.property.every_operator import CASES
+from tests.property.small_chunks import CHUNKS, KEPT, chunks_in_the_package
 
 
 @cache
@@ -149,3 +150,8 @@ def test_every_join_has_a_case(of: str) -> None:
     tables = {rule.how for rule in rules if isinstance(rule, Joining) and rule.within is None}
     assert tables == set(HOWS)
     assert {rule.how for rule in rules if isinstance(rule, AsOf)} == set(AS_OF_HOWS)
+
+
+def test_every_chunk_is_made_small_or_has_a_reason_not_to_be() -> None:
+    small = {f"{module}: {name}" for module, names in CHUNKS.items() for name in names}
+    assert small | set(KEPT) == chunks_in_the_package()

@@ -202,3 +202,30 @@ def test_a_window_that_was_emptied_stands_with_nothing_in_it() -> None:
     scenario = Scenario().add((1, lw.Instant(0), "A")).add((2, lw.Instant(9 * 10**6), "A"))
     scenario = scenario.add((4, lw.Instant(18 * 10**6), "A"))
     assert stands(build, scenario) == [("A", 0, 20, 0), ("A", 20, 40, 7)]
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (5, 2, 1), (1, 3, 2), (1, 1, 4)])
+def test_lists_of_panes_are_in_order_of_arrival(sizes: tuple[int, ...]) -> None:
+    """S-W7: whichever of the bundles that a window's panes come from is the longest."""
+
+    def build(stream: lw.Stream) -> Pipeline:
+        windows = stream.key_by("key").window(
+            lw.FixedWindows("1h"), trigger=lw.Always(), accumulation="discarding"
+        )
+        return windows.aggregate(
+            each=lw.collect("value"), kinds=lw.collect_set("value"), total=lw.sum("value")
+        )
+
+    scenario, number, wanted = Scenario(), 0, []
+    for turn, size in enumerate(sizes):
+        elements = [(number + at, lw.Instant(number + at), "A") for at in range(size)]
+        if not turn:  # the other key's panes are longer, and come first
+            elements = [(100 + at, lw.Instant(at), "B") for at in range(3)] + elements
+        scenario = scenario.add(*elements)
+        wanted += [number + at for at in range(size)]
+        number += size
+    found = {pane.key: pane.values for pane in replay(build, scenario).final()}
+    assert found["A"]["each"] == wanted
+    assert found["A"]["kinds"] == wanted
+    assert found["A"]["total"] == sum(wanted)
+    assert found["B"]["each"] == [100, 101, 102]

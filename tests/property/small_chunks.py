@@ -1,0 +1,87 @@
+"""The engine with chunks of three rows where it has thousands: what a chunk ends, few rows show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from unittest import mock
+
+import lowwater
+
+ROOT = Path(lowwater.__file__).parent
+ROOMS = ("engine", "kernels", "state")
+NAMES = re.compile(
+    r"^(_?[A-Z_]*(?:AT_ONCE|CHUNK|BLOCK|PORTION|SPARE|GARBAGE|STALE|FULL|HEAP|AHEAD|ROOM|FEW|LARGE)"
+    r"(?:_[A-Z_]+)?)(?:: \w+)? = ",
+    re.MULTILINE,
+)
+"""How constants are called that say how many rows are processed, kept or left at once."""
+
+CHUNKS: dict[str, tuple[str, ...]] = {
+    "engine.aggregates._lists": ("_SPARE",),
+    "engine.aggregates._retractable": ("_SPARE",),
+    "engine.join.keyed_operator": ("_FEW_KEYS", "_GARBAGE"),
+    "engine.join.keyed_records": ("_STALE",),
+    "engine.join.spilled_keys": ("AT_ONCE", "_CHUNK"),
+    "engine.join.stored_sides": ("_AT_ONCE",),
+    "engine.local.parted_process": ("_FEW",),
+    "engine.process.column_execution": ("_SPARE",),
+    "engine.process.column_state": ("_GARBAGE",),
+    "engine.process.record_execution": ("_ROWS_AT_ONCE",),
+    "engine.process.state_keys": ("_GARBAGE",),
+    "engine.process.timers": ("_FEW",),
+    "engine.records.json_lines": ("_ROWS_AT_ONCE",),
+    "engine.records.json_rows": ("ROWS_AT_ONCE",),
+    "engine.records.key_hash": ("_BLOCK",),
+    "engine.records.keys": ("_FEW",),
+    "engine.records.steps": ("PANES_AT_ONCE",),
+    "engine.window.slices": ("_FEW",),
+    "engine.window.spilling": ("AT_ONCE", "_CHUNK", "_FEW"),
+    "engine.window.window_state": ("_GARBAGE",),
+    "kernels.plain": ("_FEW",),
+    "kernels.plain_xxh64": ("_BLOCK",),
+    "state.deadlines": ("_FEW", "_HEAP"),
+    "state.hashed_places": ("_AHEAD",),
+    "state.id_set": ("_LARGE", "_ROOM"),
+    "state.journal": ("_SPARE",),
+    "state.store": ("_ROWS_AT_ONCE",),
+    "state.table": ("_AT_ONCE",),
+}
+KEPT: dict[str, str] = {
+    "kernels.compiled: _BLOCK": "is compiled into the kernels, and 256 as it is",
+    "state.blocks: FULL": "is the size of stored blocks, by which rows are found again",
+    "state.blocks: FEW": "is the base of the sizes of stored blocks",
+    "state.rocks_database: _FULL": "says when a disk is full",
+    "state.rocks_database: _FULL_CODES": "says when a disk is full",
+    "state.rocks_database: _BLOCK": "is RocksDB's own",
+    "state.rocks_database: _CHUNK_ROWS": "is of the store on disk; here stores are in memory",
+    "state.rocks_database: _CHUNK_BYTES": "is of the store on disk; here stores are in memory",
+    "state.versions.root: _CHUNK": "is a number of bytes of a file",
+    "state.versions.database: _BLOCK_CACHE_BYTES": "is a number of bytes of a cache",
+}
+"""Constants of such a name that stay, and why."""
+
+
+@contextmanager
+def small_chunks(size: int = 3) -> Iterator[None]:
+    """Shrink all chunks to a number of rows."""
+    with ExitStack() as patched:
+        for module, names in CHUNKS.items():
+            for name in names:
+                patched.enter_context(
+                    mock.patch.object(import_module(f"lowwater.{module}"), name, size)
+                )
+        yield
+
+
+def chunks_in_the_package() -> set[str]:
+    """Return the constants that are called as chunks are, as ``module: NAME``."""
+    found = set()
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found |= {f"{module}: {name}" for name in NAMES.findall(path.read_text("utf-8"))}
+    return found
