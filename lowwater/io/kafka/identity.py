@@ -70,12 +70,12 @@ def topic_id(servers: str, config: Mapping[str, Any], topic: str) -> str | None:
     return topic_id_from(load_admin().AdminClient(settings(servers, config)), topic)
 
 
-def topic_id_from(admin: Any, topic: str) -> str | None:
+def topic_id_from(admin: Any, topic: str, seconds: float = REQUEST_S) -> str | None:
     """Return what :func:`topic_id` does, by way of a client that is connected."""
     kafka = client()
     try:
         asked = kafka.TopicCollection([topic])
-        described = admin.describe_topics(asked, request_timeout=REQUEST_S)[topic].result(REQUEST_S)
+        described = admin.describe_topics(asked, request_timeout=seconds)[topic].result(seconds)
     except (kafka.KafkaException, TimeoutError) as error:
         LOG.debug("the id of the topic %r is not known: %s", topic, error)
         return None

@@ -27,7 +27,7 @@ Offsets: TypeAlias = dict[str, int]
 """The next offset of each partition, by the partition's number as text."""
 
 _LOOK_S = 30.0
-"""How often to look for new partitions."""
+"""How often to look for new partitions, and whether the topic is still the same one."""
 _GLANCE_S = 2.0
 """How long such a look may take."""
 _QUEUE_KB = 16_384
@@ -88,6 +88,7 @@ class TopicReader:
         self._heard: set[int] = set()
         self._ahead: dict[int, int] = {}
         self._warned_at = float("-inf")
+        self._looked_at = time.monotonic()
         with told(self._what):
             self._admin = load_admin().AdminClient(settings(servers, config))
         self._offsets = GroupOffsets(self._admin, topic, group)
@@ -126,8 +127,11 @@ class TopicReader:
 
     def poll(self, seconds: float, most: int) -> None:
         """Fetch messages, waiting for the first one for at most so long."""
-        if self._end == "never" and time.monotonic() - self._looked_at >= _LOOK_S:
-            self._find_partitions()
+        if time.monotonic() - self._looked_at >= _LOOK_S:
+            self._looked_at = time.monotonic()
+            self._check_id(self.topic_id, topic_id_from(self._admin, self._topic, _GLANCE_S))
+            if self._end == "never":
+                self._find_partitions()
         self._offsets.serve()
         self._admin.poll(0)  # gives what it logs to ``logging``
         with told(self._what):
@@ -221,13 +225,7 @@ class TopicReader:
         Raises:
             DataError: See the class.
         """
-        if topic_id is not None and self.topic_id is not None and topic_id != self.topic_id:
-            raise DataError(
-                f"the topic {self._topic!r} was deleted and created anew since the state directory "
-                "noted its offsets",
-                hint="Begin with a state directory of its own, or reset this one: the offsets mean "
-                "nothing in the new topic",
-            )
+        self._check_id(topic_id, self.topic_id)
         numbers = self._partitions()
         self._looked_at = time.monotonic()
         if offsets is None:
@@ -243,6 +241,20 @@ class TopicReader:
                 self._until[number] = max(until, ahead.get(str(number), 0))
         self._ahead = {int(number): offset for number, offset in ahead.items()}
         self._assign(begin)
+
+    def _check_id(self, noted: str | None, now: str | None) -> None:
+        """Raise if the topic is not the one whose offsets were noted, as far as that is known.
+
+        Raises:
+            DataError: It is another one of the same name.
+        """
+        if noted is not None and now is not None and noted != now:
+            raise DataError(
+                f"the topic {self._topic!r} was deleted and created anew since its offsets were "
+                "noted",
+                hint="Begin with a state directory of its own, or reset this one: the offsets mean "
+                "nothing in the new topic",
+            )
 
     def _partitions(self) -> list[int]:
         found = self._consumer.list_topics(self._topic, timeout=REQUEST_S).topics[self._topic]
@@ -338,7 +350,6 @@ class TopicReader:
 
     def _find_partitions(self) -> None:
         """Read partitions that were added to the topic, from their beginning."""
-        self._looked_at = time.monotonic()
         try:
             found = self._consumer.list_topics(self._topic, timeout=_GLANCE_S)
             numbers = set(found.topics[self._topic].partitions) - set(self._reached)

@@ -107,6 +107,7 @@ class Cache:
         """Give up the room to work in, with all that is in it."""
         shutil.rmtree(self._own, ignore_errors=True)  # what stays behind, another process sweeps
         self._own.with_suffix(_LOCK).unlink(missing_ok=True)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor
         os.close(self._lock)
 
     def _copy_if_right(self, held: Path, table: SharedTable, target: Path) -> bool:

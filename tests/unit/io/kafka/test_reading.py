@@ -660,6 +660,26 @@ def test_a_look_for_partitions_that_is_not_answered_ends_nothing(
     assert found.rows() == [{"at": 1, "n": 7}]
 
 
+@pytest.mark.parametrize("end", ["never", ((0, 50),)])
+def test_a_topic_that_is_created_anew_while_it_is_read(
+    end: Any, model: ModelBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new one has more messages than were read of the old one, so no offset is out of range."""
+    monkeypatch.setattr("lowwater.io.kafka.reader._LOOK_S", 0.0)
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=1, n=n) for n in range(5)]})
+    source = KafkaSource(
+        model.servers, topic, "json", MessageColumns(), "at", start="earliest", end=end
+    )
+    batches = source.batches(10, ())
+    while not next(batches).length:
+        pass
+    model.recreate(topic)
+    model.produce(topic, {0: [_json(at=2, n=n) for n in range(50)]})
+    with pytest.raises(lw.DataError, match="was deleted and created anew"):
+        next(records for records in batches if records.length)
+
+
 @contextmanager
 def _slow_brokers(
     monkeypatch: pytest.MonkeyPatch,
