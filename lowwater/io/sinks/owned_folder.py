@@ -119,7 +119,8 @@ class OwnedFolder:
         ):
             raise StateError(
                 f"{self._name!r} is no longer the folder that the run has written",
-                hint="Put it back as it was and start again",
+                hint="Put it back as it was and start again; if it was moved, say where it is: "
+                "python -m lowwater state relocate DIR OLD NEW",
             )
         check_owner(
             self._name,

@@ -95,6 +95,8 @@ class Output:
     compact: list[Any] | None
     taken: set[int] | None = None
     """What its sinks had taken when it was removed."""
+    moved: int = -2
+    """The last epoch of the state when its folder was moved without telling the state."""
 
 
 Runner: TypeAlias = Callable[[Plan, str], bool]
@@ -161,15 +163,17 @@ class World:
         self.check()
 
     def _change(self) -> None:
+        # Nothing can find a folder that was moved and left before a commit has seen it there.
+        settled = [one for one in self.now if one.moved < self.epoch()]
         match self.chance.randrange(8):
-            case 0 if len(self.now) > 1:
+            case 0 if len(self.now) > 1 and self.now[-1] in settled:
                 self._remove(self.now.pop())
             case 1 if len(self.now) < 3:
                 self._names += 1
                 self.now.append(self._new(f"side {self._names}"))
                 self._told(f"{self.now[-1].name} comes")
-            case 2:
-                one = self.chance.choice(self.now)
+            case 2 if settled:
+                one = self.chance.choice(settled)
                 one.places.append(self._place(one.name))
                 if self.chance.random() < 0.5:
                     one.kind = self.chance.choice(list(KINDS))
@@ -205,6 +209,7 @@ class World:
         if before.is_dir():
             one.places[-1] = self._place(one.name)
             before.rename(self.folder / one.places[-1])
+            one.moved = self.epoch()
             self._told(f"{one.name} is moved to {one.places[-1]}")
 
     def _damage(self, one: Output) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import lowwater as lw
@@ -30,6 +31,7 @@ from tests.unit.io.collecting_runs import (
     waiting,
     write_input,
 )
+from tests.unit.io.watched_s3 import running_s3
 
 ALL = list(range(ROWS))
 FOLDERS = pytest.mark.parametrize("kind", [ParquetFolder, JsonLinesFolder])
@@ -494,3 +496,65 @@ def test_a_flipped_digit_in_the_marker(digit: str, tmp_path: Path) -> None:
     marker.write_text(json.dumps({**json.loads(sound), "sum": ["another opening", 1]}))
     run(tmp_path, *ends(tmp_path, JsonLinesFolder, "main", compact=compact))
     assert numbers(out) == ALL
+
+
+# ---- remote stores ----
+
+
+def test_in_a_store(tmp_path: Path) -> None:
+    """As in a local folder: refused by name, removed, and moved to another place."""
+    filesystem = fsspec.filesystem("memory")
+    (main, extra) = panes_of(tmp_path, "main", "extra")
+    root = f"pending-{tmp_path.name}"
+
+    def at(name: str) -> str:
+        return f"memory://{root}/{name}"
+
+    def seen(name: str) -> list[int]:
+        found = filesystem.glob(f"/{root}/{name}/part-*")
+        return sorted(
+            json.loads(line)["n"] for one in found for line in filesystem.cat(one).splitlines()
+        )
+
+    def both() -> list[Any]:
+        named = {"main": main, "extra": extra}
+        return [one.write_jsonl(at(name), compact=NEVER) for name, one in named.items()]
+
+    die(tmp_path, *both(), count=9)
+    first = min(filesystem.glob(f"/{root}/main/.pending/part-*"))
+    data = filesystem.cat(first)
+    for harm in (b"", data[:-1], data.replace(b"1", b"5", 1)):
+        filesystem.pipe_file(first, harm)
+        with pytest.raises(StateError, match=first.rpartition("/")[2]):
+            run(tmp_path, *both())
+    filesystem.pipe_file(first, data)
+    gone: Any = {"remove": "extra", "drop_undelivered": True}
+    run(tmp_path, main.write_jsonl(at("main-2"), compact=NEVER), **gone)
+    assert seen("extra") == ALL[: len(seen("extra"))]
+    assert len(seen("extra")) == 90
+    assert [*seen("main"), *seen("main-2")] == ALL
+    assert not filesystem.glob(f"/{root}/*/.pending/part-*")
+
+
+def test_in_a_store_that_needs_options(tmp_path: Path, monkeypatch: Any) -> None:
+    """The state does not know them, so it cannot open the former place, unless others say them."""
+    with running_s3() as server:
+        (made,) = panes_of(tmp_path, "main")
+        die(tmp_path, made.write_jsonl(server.uri("main"), compact=NEVER), count=6)
+        options = server.uri("main").partition("?")[2]
+        endpoint = dict(one.split("=") for one in options.split("&"))["endpoint_override"]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        match = "50 rows wait unpublished in 'JsonLinesFolder s3://bucket/main'"
+        with pytest.raises(StateError, match=match):
+            run(tmp_path, made.write_jsonl(tmp_path / "rest"))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{endpoint.replace('%3A', ':')}")
+        run(tmp_path, made.write_jsonl(tmp_path / "rest"))
+        found = [
+            json.loads(line)["n"]
+            for name, data in server.objects("main").items()
+            if name.startswith("part-")
+            for line in data.splitlines()
+        ]
+    assert sorted(found) == ALL[:60]
+    assert numbers(tmp_path / "rest") == ALL[60:]
