@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 import pytest
 
@@ -261,3 +262,44 @@ def test_an_end_that_a_dead_driver_missed_comes_with_an_empty_file(
     assert not once()
     write(folder, table(0))
     assert sum(row["n"] for row in once()) == 100
+
+
+def failing_record(record: Any) -> Any:
+    if record["n"] % 10 == 7:
+        raise ValueError(record["n"])
+    return record
+
+
+def test_records_for_which_steps_fail_are_the_same_dead_letters(spark: Any) -> None:
+    """Expressions always; Python functions where the option says that they are set aside."""
+    size = 60
+    data = pa.table(
+        {
+            "at": [START + n * SECOND for n in range(size)],
+            "key": ["A", "B"] * (size // 2),
+            "n": list(range(size)),
+            "v": [f"x{n}" if n % 3 == 1 else str(n) for n in range(size)],
+        }
+    )
+
+    def sums(source: Any) -> Any:
+        steps = source.map(failing_record).with_columns(i=lw.col("v").cast(nw.Int64))
+        kept = steps.filter(2 ** lw.col("i") > -1).key_by("key")
+        return kept.window(lw.FixedWindows("1h")).aggregate(n=lw.count(), total=lw.sum("i"))
+
+    wanted = sums(lw.from_arrow(data, time="at")).collect(on_error="dead_letter")
+    assert {error.reason for error in wanted.errors} == {"bad_expression", "function_failed"}
+    made = sums(lw.from_spark(spark.createDataFrame(data), time="at"))
+    types = {"key": "string", "total": "bigint"}
+    rows = made.to_spark(spark, outputs="all", on_error="dead_letter", types=types)
+    found = rows.toArrow().to_pylist()
+    letters = sorted(
+        (json.loads(row["record"])["n"], row["reason"], row["detail"])
+        for row in found
+        if row["output"] == "dead_letter"
+    )
+    assert letters == sorted((e.record["n"], e.reason, e.detail) for e in wanted.errors)
+    panes = sorted((r["key"], r["n"], r["total"]) for r in found if r["output"] == "pane")
+    assert panes == sorted((p.key, p.values["n"], p.values["total"]) for p in wanted.panes)
+    with pytest.raises(Exception, match="the function of map failed"):
+        made.to_spark(spark, outputs="all", types=types).toArrow()
