@@ -13,7 +13,7 @@ from lowwater.engine.local.run_record import read_run, rewrite_run
 from lowwater.errors import InvalidArgument
 from lowwater.io.input_files import input_files
 from lowwater.io.paths import PathLike, as_texts, is_remote
-from lowwater.pipeline.state_tools import unowned
+from lowwater.pipeline.state_tools import permitted, unowned
 from lowwater.state.filesystems import without_secrets
 from lowwater.state.formats import decoding
 from lowwater.state.rocks import RocksStore
@@ -24,6 +24,7 @@ _REMOTE = re.compile(r"([A-Za-z_]\w* )([A-Za-z][A-Za-z0-9+.-]+://.*)", re.DOTALL
 """A sink's place in a store: the kind of the sink, and the URI."""
 
 
+@permitted(writes=True)
 def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, str]:
     """Tell a state directory that inputs, or outputs in files, lie elsewhere now.
 

@@ -29,7 +29,7 @@ from lowwater.engine.local.run_record import (
 )
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.pipeline.state_tools import unowned
+from lowwater.pipeline.state_tools import permitted, unowned
 from lowwater.state.key_layout import stage_range
 from lowwater.state.ownership import sync_directory
 from lowwater.state.rocks import RocksStore
@@ -39,6 +39,7 @@ _BATCH_BYTES = 16 << 20
 _TEMPORARY = ".lowwater-new"
 
 
+@permitted(writes=True)
 def split_state(
     path: PathLike, parts: Mapping[str, Sequence[str]] | Mapping[Path, Sequence[str]]
 ) -> dict[str, list[str]]:
@@ -78,6 +79,7 @@ def split_state(
     return {str(to): names for to, names in chosen.items()}
 
 
+@permitted(writes=True)
 def merge_states(paths: Sequence[PathLike], to: PathLike) -> list[str]:
     """Put directories together that one state directory was divided into.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Concatenate, ParamSpec, TypeVar, final
 
 import pyarrow as pa
 
@@ -42,7 +44,7 @@ from lowwater.state.codec import decode
 from lowwater.state.formats import FORMATS, damaged, decoding
 from lowwater.state.id_set import StoredIds
 from lowwater.state.key_layout import END, StoredPlace, prefix_range, split_key, stage_prefix
-from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
+from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer, unreadable
 from lowwater.state.rocks import FORMAT as STORE_FORMAT
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import StateStore
@@ -70,6 +72,39 @@ _FILES = re.compile(
 )
 _NESTED = ("sources", "stages")
 _OWN = ("SEQUENCER", "SEQUENCER.new", "OWNER")
+
+
+_NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+ToolP = ParamSpec("ToolP")
+ToolT = TypeVar("ToolT")
+
+
+def permitted(
+    *, writes: bool = False
+) -> Callable[[Callable[Concatenate[Any, ToolP], ToolT]], Callable[Concatenate[Any, ToolP], ToolT]]:
+    """Return a decorator of tools that says what they may not do, and who may.
+
+    Args:
+        writes: Whether the tool changes the state.
+    """
+
+    def decorate(
+        tool: Callable[Concatenate[Any, ToolP], ToolT],
+    ) -> Callable[Concatenate[Any, ToolP], ToolT]:
+        @wraps(tool)
+        def call(path: Any, *args: ToolP.args, **kwargs: ToolP.kwargs) -> ToolT:
+            try:
+                return tool(path, *args, **kwargs)
+            except OSError as error:
+                if error.errno not in _NOT_PERMITTED:
+                    raise
+                first = path[0] if isinstance(path, (list, tuple)) else path
+                raise unreadable(error, Path(first).resolve(), writes=writes) from error
+
+        return call
+
+    return decorate
 
 
 @final
@@ -171,6 +206,7 @@ class StateInfo:
         return visible("\n".join(lines))
 
 
+@permitted()
 def state_info(path: PathLike) -> StateInfo:
     """Return what a state directory holds. Changes nothing; reads all of it once.
 
@@ -221,6 +257,7 @@ def state_info(path: PathLike) -> StateInfo:
         )
 
 
+@permitted()
 def verify_state(path: PathLike) -> int:
     """Read and decode every row of a state directory; return how many there are.
 
@@ -252,6 +289,7 @@ def verify_state(path: PathLike) -> int:
         return rows
 
 
+@permitted()
 def export_state(path: PathLike) -> pa.Table:
     """Return the open windows of a state directory, a row each.
 
@@ -312,6 +350,7 @@ class CompactedFolder:
     after: int
 
 
+@permitted()
 def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFolder]:
     """Join small files in the folders that the runs over a state directory have written.
 
@@ -343,6 +382,7 @@ def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFol
     return found
 
 
+@permitted(writes=True)
 def reset_state(path: PathLike, *, yes: bool) -> list[str]:
     """Remove the state from a directory, and the directory if nothing else is in it.
 
@@ -377,6 +417,8 @@ def reset_state(path: PathLike, *, yes: bool) -> list[str]:
         for name in _OWN:
             (place / name).unlink(missing_ok=True)
     except OSError as error:
+        if error.errno in _NOT_PERMITTED:
+            raise unreadable(error, place, writes=True) from error
         raise StateError(
             f"not all of the state could be removed: {error.strerror or error}",
             where=str(error.filename or place),

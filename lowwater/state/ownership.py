@@ -226,6 +226,38 @@ def in_use(path: Path) -> StateError:
     )
 
 
+def unreadable(error: BaseException, path: Path, *, writes: bool = False) -> StateError:
+    """Return the error for state that this process has no right to read, or to change.
+
+    Args:
+        error: What the operating system, or a library that asked it, said.
+        path: The directory.
+        writes: Whether it was to be changed.
+    """
+    where = str(path)
+    reason = str(error).strip()
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        where = str(error.filename or path)
+    verb, right = ("changed", "read and write it") if writes else ("read", "read it")
+    return StateError(
+        f"the state cannot be {verb}: {reason}",
+        where=where,
+        hint=f"Run this as the user{_owner(path)}, or give this one the right to {right}: the "
+        "directory, those in it (which takes the right to enter them, x), and all files",
+    )
+
+
+def _owner(path: Path) -> str:
+    """Return who a directory belongs to, if that can be told."""
+    try:
+        import pwd
+
+        return f" {pwd.getpwuid(path.stat().st_uid).pw_name!r}, whose it is"
+    except (OSError, KeyError, ImportError):
+        return " whose it is"
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
     file = os.open(path, os.O_RDONLY)

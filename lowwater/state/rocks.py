@@ -18,10 +18,12 @@ commit that was acknowledged must be found, with none missing before it, or the 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
+from tempfile import TemporaryDirectory
 from typing import Any, Self, final
 from weakref import WeakSet
 
@@ -104,6 +106,7 @@ class RocksStore:
         self._durable.sync = True
         self._last_commit = 0
         self._ranges = 0
+        self._links: TemporaryDirectory[str] | None = None
         try:
             if read_only:
                 self._open_to_read()
@@ -111,7 +114,8 @@ class RocksStore:
                 self._open_to_write()
         except OSError as error:
             self.close()
-            raise translated(error, self.path, "the state cannot be opened") from error
+            what = "the state cannot be opened"
+            raise translated(error, self.path, what, reads=read_only) from error
         except BaseException:
             self.close()
             raise
@@ -181,6 +185,8 @@ class RocksStore:
             raise translated(error, self.path, "the state cannot be closed") from error
         finally:
             del database
+            if self._links is not None:
+                self._links.cleanup()
             if self._owner is not None:
                 self._owner.release()
 
@@ -286,16 +292,34 @@ class RocksStore:
         access = rocksdict.AccessType
         require_threads(self.path)
         check_logs(self._directory, hint=RESTORE)
+        directory = self._seen_from_elsewhere() if read_only else self._directory
         try:
             return rocksdict.Rdict(
-                str(self._directory),
+                str(directory),
                 self._options,
                 # Said expressly: or options of the last opening, with a small cache, come back.
                 column_families={"default": self._options},
                 access_type=access.read_only(False) if read_only else access.read_write(),
             )
         except Exception as error:
-            raise translated(error, self.path, "the state cannot be opened") from error
+            what = "the state cannot be opened"
+            raise translated(error, self.path, what, reads=read_only) from error
+
+    def _seen_from_elsewhere(self) -> Path:
+        """Return where to open the database to read it: where this process may write.
+
+        RocksDB opens a log of messages beside the files, even to read them. Where that is not
+        allowed, it gets a directory of links to them. What the owner writes later does not show.
+        """
+        if os.access(self._directory, os.W_OK | os.X_OK):
+            return self._directory
+        self._links = TemporaryDirectory(prefix="lowwater-state-", ignore_cleanup_errors=True)
+        for file in self._directory.iterdir():
+            if not _REMAINS.fullmatch(file.name):
+                (Path(self._links.name) / file.name).symlink_to(file)
+                with file.open("rb"):  # RocksDB would not say which of them it may not read
+                    pass
+        return Path(self._links.name)
 
     def _inspect(self, database: Any, acknowledged: int) -> tuple[int, int]:
         """Return the last commit and its sequencer; raise if an acknowledged one is missing."""

@@ -19,7 +19,7 @@ import rocksdict
 
 from lowwater.errors import StateError
 from lowwater.state.forks import leave_to_parent
-from lowwater.state.ownership import in_use
+from lowwater.state.ownership import in_use, unreadable
 from lowwater.state.store import Batch, Delete, DeleteRange, Put
 
 RESTORE = "Restore the directory from a copy, or empty it to start from the beginning"
@@ -152,7 +152,9 @@ class Scan:
         return chunk
 
 
-def translated(error: Exception, path: Path, what: str, *, restore: str = RESTORE) -> StateError:
+def translated(
+    error: Exception, path: Path, what: str, *, restore: str = RESTORE, reads: bool = False
+) -> StateError:
     """Return what an error of the database means to a user, and what can be done.
 
     Args:
@@ -160,6 +162,7 @@ def translated(error: Exception, path: Path, what: str, *, restore: str = RESTOR
         path: Where it is.
         what: What failed, in the user's words.
         restore: The hint where files are damaged or missing.
+        reads: Whether it was only to be read.
     """
     text = str(error).strip()
     if "lock hold by current process" in text:
@@ -173,6 +176,8 @@ def translated(error: Exception, path: Path, what: str, *, restore: str = RESTOR
         hint = "Make room and open the state again: what was committed is there"
         return StateError(f"{what}: the disk is full ({text})", where=where, hint=hint)
     if code in {errno.EROFS, errno.EACCES, errno.EPERM} or "Permission denied" in text:
+        if reads:
+            return unreadable(error, path)
         hint = "Give this process the right to write there, or use another directory"
         return StateError(f"{what}: it cannot be written ({text})", where=where, hint=hint)
     if code in {errno.ENOTDIR, errno.EEXIST}:
