@@ -149,6 +149,10 @@ def _scenario(path: str) -> Any:
         raise InvalidArgument(
             f"{path!r} cannot be read: {error.strerror or error}", hint="Check the path"
         ) from None
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"{path!r} is not UTF-8 text", where=f"byte {error.start}", hint="Save it as UTF-8"
+        ) from None
     if path.endswith((".yaml", ".yml")):
         return Scenario.from_yaml(text)
     return Scenario.from_markdown(text)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, final
+from typing import Any, TypeVar, cast, final
 
 import pyarrow as pa
 
@@ -76,24 +76,19 @@ _OWN = ("SEQUENCER", "SEQUENCER.new", "OWNER")
 
 _NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
-ToolP = ParamSpec("ToolP")
-ToolT = TypeVar("ToolT")
+ToolT = TypeVar("ToolT", bound=Callable[..., Any])
 
 
-def permitted(
-    *, writes: bool = False
-) -> Callable[[Callable[Concatenate[Any, ToolP], ToolT]], Callable[Concatenate[Any, ToolP], ToolT]]:
+def permitted(*, writes: bool = False) -> Callable[[ToolT], ToolT]:
     """Return a decorator of tools that says what they may not do, and who may.
 
     Args:
         writes: Whether the tool changes the state.
     """
 
-    def decorate(
-        tool: Callable[Concatenate[Any, ToolP], ToolT],
-    ) -> Callable[Concatenate[Any, ToolP], ToolT]:
+    def decorate(tool: ToolT) -> ToolT:
         @wraps(tool)
-        def call(path: Any, *args: ToolP.args, **kwargs: ToolP.kwargs) -> ToolT:
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 return tool(path, *args, **kwargs)
             except OSError as error:
@@ -102,7 +97,7 @@ def permitted(
                 first = path[0] if isinstance(path, (list, tuple)) else path
                 raise unreadable(error, Path(first).resolve(), writes=writes) from error
 
-        return call
+        return cast(ToolT, call)
 
     return decorate
 

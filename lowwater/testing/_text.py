@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, assert_never
 
-from lowwater.errors import InvalidArgument, load_extra
+from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.testing._arrivals import (
     Add,
     Arrivals,
@@ -147,24 +147,31 @@ def from_markdown(text: str, kind: type[ArrivalsT]) -> ArrivalsT:
 def _from_rows(
     rows: list[tuple[int, list[str]]], inputs: list[str], more: list[str], kind: type[ArrivalsT]
 ) -> ArrivalsT:
-    _, (start, mark, *_) = rows[0]
+    first, cells = rows[0]
+    if len(cells) < 2:
+        raise InvalidArgument(
+            "the first row says where clock and watermark are at the start, and has one cell",
+            where=f"line {first}",
+            hint="Write, say, | 12:00:00 | -inf | | | |",
+        )
+    start, mark = cells[:2]
     names = [name.strip() for name in inputs[0].split(",")] if inputs else []
     scenario = kind(*names, start=_time(start), watermark=_time(mark))
     bundle: list[Any] = []
     at: str = _SAME
     of: str | None = None
     for row, (number, cells) in enumerate(rows[1:], 1):
-        if cells[0] and bundle:
-            scenario = scenario.add(*bundle, at=_at(at), to=of)
-            bundle = []
-        if cells[0]:
-            at, of = cells[0], (inputs[row] or None) if inputs else None
         if len(cells) != len(_HEAD) + len(more):
             raise InvalidArgument(
                 f"a row has {len(cells)} cells",
                 where=f"line {number}",
                 hint=f"Give it {len(_HEAD) + len(more)}, as the head has",
             )
+        if cells[0] and bundle:
+            scenario = scenario.add(*bundle, at=_at(at), to=of)
+            bundle = []
+        if cells[0]:
+            at, of = cells[0], (inputs[row] or None) if inputs else None
         if cells[3]:
             bundle.append(_element(cells, more))
         elif cells[1] == _END:
@@ -209,7 +216,7 @@ def _cell(value: Any) -> str:
 def _value(cell: str) -> Any:
     try:
         return json.loads(cell)
-    except ValueError:
+    except (ValueError, RecursionError):
         return cell
 
 
@@ -243,7 +250,11 @@ def _step_data(step: Step) -> dict[str, Any]:
 
 def from_yaml(text: str, kind: type[ArrivalsT]) -> ArrivalsT:
     """Return the scenario of such YAML."""
-    data = _yaml().safe_load(text)
+    yaml = _yaml()
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _not_yaml(error) from error
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
         raise InvalidArgument(
             "the YAML is not a scenario", hint="Give it start, watermark and a list of steps"
@@ -253,8 +264,15 @@ def from_yaml(text: str, kind: type[ArrivalsT]) -> ArrivalsT:
 
 def from_data(data: dict[str, Any], kind: type[ArrivalsT]) -> ArrivalsT:
     """Return the scenario of what YAML reads as."""
+    inputs = data.get("inputs", [])
+    if not isinstance(inputs, list):
+        raise InvalidArgument(
+            f"{describe('inputs', inputs)} is not a list",
+            where="$.inputs",
+            hint="Write, say, inputs: [left, right]",
+        )
     scenario = kind(
-        *data.get("inputs", ()),
+        *inputs,
         start=data.get("start", "00:00:00"),
         watermark=data.get("watermark", "-inf"),
     )
@@ -263,7 +281,7 @@ def from_data(data: dict[str, Any], kind: type[ArrivalsT]) -> ArrivalsT:
     for number, step in enumerate(data["steps"]):
         match step:
             case {"add": elements, **rest}:
-                parts = [(e[0], e[1], _key(e[2]), *e[3:]) for e in elements]
+                parts = [*_elements(elements, f"$.steps[{number}].add")]
                 scenario = scenario.add(*parts, at=rest.get("at"), to=rest.get("to"))
             case {"watermark": to, **rest}:
                 scenario = scenario.watermark(to, at=rest.get("at"), of=rest.get("of"))
@@ -278,6 +296,36 @@ def from_data(data: dict[str, Any], kind: type[ArrivalsT]) -> ArrivalsT:
                     hint="Write add, watermark, clock or end",
                 )
     return scenario
+
+
+def _elements(elements: object, where: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the elements that a step adds, with tuples for the lists that are keys."""
+    for element in elements if isinstance(elements, list) else [elements]:
+        if not isinstance(element, list) or not 2 <= len(element) <= 4:
+            raise InvalidArgument(
+                f"{describe('element', element)} is not a list of a value, its time, its key and "
+                "perhaps more columns",
+                where=where,
+                hint='Write, say, add: [[5, "12:00:26", "A"]]',
+            )
+        yield (*element[:2], *map(_key, element[2:3]), *element[3:])
+
+
+def _not_yaml(error: Exception) -> InvalidArgument:
+    """Return the error for text that YAML cannot be read from, with the place if it is known."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    if isinstance(error, RecursionError):
+        what = "it is nested too deeply"
+    at = getattr(error, "position", None)
+    where = None if at is None else f"character {at + 1}"
+    if mark is not None:
+        where = f"line {mark.line + 1}, column {mark.column + 1}"
+    return InvalidArgument(
+        f"the text is not YAML that can be read: {what}",
+        where=where,
+        hint="Correct it there; Scenario.to_yaml() writes what can be read",
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -91,29 +92,28 @@ def everything(place: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[Path]:
-    """Yield a state directory, in a folder that anybody may enter."""
-    (tmp_path / "in.jsonl").write_text("".join(f'{{"at": {at}, "k": 1}}\n' for at in range(90)))
-    (tmp_path / "moved.jsonl").write_text((tmp_path / "in.jsonl").read_text())
-    read = lw.read_jsonl(tmp_path / "in.jsonl", time="at", unit="s", watermark=lw.Ascending())
-    windows = read.named("in").key_by("k").window(lw.FixedWindows("1m"))
-    counts = windows.aggregate(n=lw.count()).named("counts").write_jsonl(tmp_path / "out")
-    for name in ("state", "theirs"):
-        counts.run(state=tmp_path / name, progress=False, bundle_size=20)
-        (tmp_path / "out").rename(tmp_path / f"out of {name}")
-    for name in LOOKING:
-        tools(tmp_path / "theirs")[name]()  # what the tools import, nobody may not
-    for parent in [tmp_path, *tmp_path.parents]:
-        if parent.name.startswith("pytest-"):
-            break
-        parent.chmod(0o755)
-    modes = {path: path.stat().st_mode for path in tmp_path.parents if path.name[:7] == "pytest-"}
-    for path, mode in modes.items():
-        path.chmod(mode | 0o055)
-    yield tmp_path / "theirs"
-    allow(tmp_path / "theirs", 0o755, 0o644)
-    for path, mode in modes.items():
-        path.chmod(mode)
+def state() -> Iterator[Path]:
+    """Yield a state directory, in a folder that anybody may enter, unlike those of pytest."""
+    with TemporaryDirectory(prefix="lowwater-rights-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        lines = "".join(f'{{"at": {at}, "k": 1}}\n' for at in range(90))
+        for file in ("in.jsonl", "moved.jsonl"):
+            (folder / file).write_text(lines)
+        read = lw.read_jsonl(folder / "in.jsonl", time="at", unit="s", watermark=lw.Ascending())
+        windows = read.named("in").key_by("k").window(lw.FixedWindows("1m"))
+        counts = windows.aggregate(n=lw.count()).named("counts").write_jsonl(folder / "out")
+        for state in ("state", "theirs"):
+            counts.run(state=folder / state, progress=False, bundle_size=20)
+            (folder / "out").rename(folder / f"out of {state}")
+        for tool in LOOKING:
+            tools(folder / "theirs")[tool]()  # what the tools import, nobody may not
+        yield folder / "theirs"
+        # From above, because its owner cannot enter it either, unless it is root.
+        (folder / "theirs").chmod(0o755)
+        for path in [*(folder / "theirs").glob("rocksdb-*")]:
+            path.chmod(0o755)
+        allow(folder / "theirs", 0o755, 0o644)
 
 
 def test_looking_takes_the_right_to_read_alone(state: Path) -> None:

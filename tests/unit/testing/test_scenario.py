@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 import lowwater as lw
+from lowwater.errors import InvalidArgument
 from lowwater.testing import Scenario, assert_late, assert_panes
 
 PAPER = (
@@ -194,3 +197,63 @@ def test_the_result_of_a_pipeline_can_be_compared() -> None:
     result = stream.window(lw.FixedWindows("1m")).aggregate(n=lw.count()).collect(bundle_size=1)
     assert_panes(result, [{"window": ("12:02", "12:03"), "value": 1, "timing": "ON_TIME"}])
     assert_late(result, [{"window": ("12:00", "12:01"), "reason": "expired"}])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "where"),
+    [
+        ("a: [1", "expected", "line 1, column 6"),
+        ("start: x\nsteps:\n\t- x", "cannot start any token", "line 3, column 1"),
+        ("steps: &a [*b]", "undefined alias", "line 1, column 12"),
+        ("a: !!python/object:os.system x", "could not determine", "line 1, column 4"),
+        ("---\n---\n", "another document", "line 2, column 1"),
+        ("? [a]\n: b", "unhashable", "line 1, column 3"),
+        ("a: \x00", "not allowed", "character 4"),
+        ("start: 2024-13-45", "month", None),
+        ("[" * 800, "nested", None),
+        ("start: '12:00'\nsteps: [{add: 5}]", "not a list of a value", r"$.steps[0].add"),
+        ("start: '12:00'\nsteps: [{add: [[1]]}]", "not a list of a value", r"$.steps[0].add"),
+        ("steps: [{end: true}, {add: [[1, '12:00', a, {}, 5]]}]", "not a list", r"$.steps[1].add"),
+        ("inputs: 5\nsteps: []", "not a list", "$.inputs"),
+        ("steps: [5]", "not a step", "$.steps[0]"),
+    ],
+)
+def test_what_is_wrong_with_yaml_is_said_with_its_place(
+    text: str, problem: str, where: str | None
+) -> None:
+    """The errors of the parser do not escape."""
+    with pytest.raises(InvalidArgument, match=problem) as raised:
+        Scenario.from_yaml(text)
+    assert raised.value.where == where
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("form", ["yaml", "markdown"])
+def test_text_that_was_cut_or_changed_gives_an_error_of_ours_or_a_scenario(
+    form: str, several: bool
+) -> None:
+    scenario = Scenario(*(("left", "right") if several else ()), start="12:00")
+    to: Any = {"to": "left"} if several else {}
+    of: Any = {"of": "left"} if several else {}
+    scenario = scenario.add((1, "12:00:10", ("a", 1)), ("x", "12:01", "k", {"c": 2}), **to)
+    scenario = scenario.watermark("12:01", at="12:02", **of).clock("12:05").end()
+    text = scenario.to_yaml() if form == "yaml" else scenario.to_markdown()
+    read = Scenario.from_yaml if form == "yaml" else Scenario.from_markdown
+    assert read(text) == scenario
+    choose = random.Random(f"{form} {several}")
+    signs = "|[]{}:,-\n '\"&*!%5ax\t?#\x00~\u2028"
+    refused = 0
+    for _ in range(300):
+        changed = text
+        for _ in range(choose.randint(1, 4)):
+            at, to_at = sorted(choose.randrange(len(changed) + 1) for _ in range(2))
+            if choose.random() < 0.2:
+                changed = changed[:at] + changed[to_at:]
+            else:
+                changed = changed[:at] + choose.choice(signs) + changed[at + choose.randrange(2) :]
+        try:
+            assert isinstance(read(changed), Scenario)
+        except lw.LowwaterError:
+            refused += 1
+    assert refused > 30
