@@ -90,10 +90,16 @@ class Golden:
             self._run({"commit_every": "bundle", **self.options, **self.first})
 
     def resume(self) -> None:
-        """Run the pipelines over the state in the current folder, and the input that came later."""
+        """Run the pipelines over the state in the current folder, and the input that came later.
+
+        This run is stopped, too, and resumed: what it adds to the state must go with what is there.
+        """
         if self.stop is not None:
             self.feed(True)
-        self._run({"commit_every": _ELEMENTS, **self.options})
+        options = {"commit_every": _ELEMENTS, **self.options}
+        with contextlib.suppress(Stopped), stopping("before forgetting", 1):
+            self._run(options)
+        self._run(options)
 
     def _run(self, options: Mapping[str, Any]) -> None:
         usual: dict[str, Any] = {

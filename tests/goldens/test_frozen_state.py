@@ -5,9 +5,9 @@ See the README beside this file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -30,7 +30,16 @@ An entry needs a line in the CHANGELOG that says who must do what with such a st
 """
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+_LONG = ("interval-joins", "window-joins")
+"""Goldens that take seconds, of which others have what is stored: `make long` resumes these."""
+
+
+def _marked(names: Collection[str]) -> list[Any]:
+    """Return all goldens, of which some are for `make long`."""
+    return [pytest.param(each, marks=[pytest.mark.long] * (each in names)) for each in GOLDENS]
+
+
+@pytest.mark.parametrize("name", _marked(_LONG))
 def test_a_golden_is_resumed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     golden = GOLDENS[name]
     monkeypatch.chdir(tmp_path)
@@ -44,9 +53,9 @@ def test_a_golden_is_resumed(name: str, tmp_path: Path, monkeypatch: pytest.Monk
             golden.resume()
         return
     golden.resume()
-    output, then = settled(golden.contents()), settled(expected["output"])
-    assert output.keys() == then.keys()
-    for place, lines in then.items():
+    output, wanted = settled(golden.contents()), settled(expected["output"])
+    assert output.keys() == wanted.keys()
+    for place, lines in wanted.items():
         assert output[place] == lines, f"{place} of {name}"
 
 
@@ -62,9 +71,7 @@ _SLOW = (
 """Goldens with many windows: `make long` looks into these."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.long] * (each in _SLOW)) for each in GOLDENS]
-)
+@pytest.mark.parametrize("name", _marked(_SLOW))
 def test_the_state_tools_look_into_a_golden(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
