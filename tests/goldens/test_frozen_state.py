@@ -30,7 +30,7 @@ An entry needs a line in the CHANGELOG that says who must do what with such a st
 """
 
 
-_LONG = ("interval-joins", "window-joins")
+_LONG = ("interval-joins", "tables", "window-joins")
 """Goldens that take seconds, of which others have what is stored: `make long` resumes these."""
 
 
