@@ -8,6 +8,7 @@ arrive as one bundle, and the watermark moves to the lowest that is upstream (S-
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never, final
@@ -32,6 +33,11 @@ from lowwater.engine.local.compatibility import differences
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.estimator_input import ObservedBatch
+from lowwater.engine.local.health.conservation import (
+    Differences,
+    InputCounts,
+    stage_difference,
+)
 from lowwater.engine.local.key_order import AT, WHOSE, minds_order, with_order
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.source_watermark import SourceWatermark, followed
@@ -85,11 +91,13 @@ class NodeCounts:
     Args:
         events: The elements it took.
         metrics: What it emitted and dropped.
+        sent: The elements that it sent to the nodes downstream.
         dead_letters: The records that it emitted and that cannot be read downstream.
         hold: What holds its output watermark, if anything.
     """
 
     events: int = 0
+    sent: int = 0
     metrics: StageMetrics = field(default_factory=StageMetrics)
     dead_letters: int = 0
     hold: Hold | None = None
@@ -181,6 +189,9 @@ class LevelRun:
             ]
             for number, edges in self._edges.items()
         }
+        self._differences = Differences()
+        self._emitted: Counter[tuple[int, str]] = Counter()
+        self._waiting: Counter[int] = Counter()
         self._ranks = {node.number: levels.ports_into(node) for node in self._nodes}
         self.clock = START_OF_TIME
         for node, run in zip(self._nodes, self.runs, strict=True):
@@ -256,6 +267,20 @@ class LevelRun:
         for node, run in zip(self._nodes, self.runs, strict=True):
             if isinstance(run, DuplicatesRun):
                 run.watermark = known["passed"][node.number]
+            else:
+                self._compare_stored(node, run, known)
+
+    def _compare_stored(
+        self, node: LevelNode, run: WindowRun | EmittingRun, known: Mapping[str, Any]
+    ) -> None:
+        """Compare what was restored with what the last micro-batch had (S-B2)."""
+        waiting, rows = run.operator.waiting, run.operator.state_rows
+        self._waiting[node.number] = waiting
+        if "kept" in known:  # earlier versions did not count it
+            was_waiting, had_rows = known["kept"][node.number]
+            compare = self._differences.compare
+            compare(node.name, was_waiting, waiting, "waiting records")
+            compare(node.name, had_rows, rows, "rows of state")
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
@@ -277,6 +302,11 @@ class LevelRun:
                 for number, entries in self._entries.items()
             },
             "passed": passed,
+            "kept": {
+                node.number: [run.operator.waiting, run.operator.state_rows]
+                for node, run in zip(self._nodes, self.runs, strict=True)
+                if not isinstance(run, DuplicatesRun)
+            },
         }
         batch.put([FACTS], [encode(facts)])
 
@@ -318,9 +348,47 @@ class LevelRun:
                 sent = list(self._handed_on(node, run, output))
                 counts.hold = run.operator.hold()
             self._send(node, run, sent, output)
+            came = [table.num_rows for _, tables in found for table in tables]
+            self._check(node, run, sum(came), counts, ended=to == END_OF_TIME)
         if ended:
             self._pass_on_the_end(output)
         return output
+
+    def _check(
+        self, node: LevelNode, run: NodeRun, arrived: int, counts: NodeCounts, *, ended: bool
+    ) -> None:
+        """Compare what a call was given with what became of it (S-B2).
+
+        Args:
+            node: The node.
+            run: It.
+            arrived: How many elements were sent to it.
+            counts: What it did with them.
+            ended: Whether its input has ended, so that it keeps nothing.
+        """
+        metrics, name = counts.metrics, node.name
+        if isinstance(run, DuplicatesRun):
+            metrics.admitted = counts.sent
+        else:
+            metrics.waiting = run.operator.waiting
+        # What waited before this call arrives in it once more.
+        metrics.arrived = arrived + self._waiting[node.number]
+        self._waiting[node.number] = metrics.waiting
+        if (difference := stage_difference(metrics)) is not None:
+            self._differences.report(name, difference)
+        if isinstance(run, DuplicatesRun):
+            return
+        if ended:
+            self._differences.compare(name, 0, run.operator.waiting, "records waiting at the end")
+            self._differences.compare(name, 0, run.operator.state_rows, "rows of state at the end")
+        emits_panes = node.stage.work.emits_panes
+        shown = metrics.panes.total() + metrics.retractions
+        for tag in node.stage.work.outputs:
+            self._emitted[node.number, tag] += shown if emits_panes else metrics.emitted[tag]
+        for edge, entry in zip(self._edges[node.number], self._entries[node.number], strict=True):
+            given = self._emitted[node.number, entry.output]
+            for difference in entry.counts.differences(given, whole=True):
+                self._differences.report(f"{edge.to.name}, which reads {name}", difference)
 
     def source_watermark(self, source: int) -> int:
         """Return the watermark of a source, int microseconds."""
@@ -419,7 +487,10 @@ class LevelRun:
             sorts = any(entry.minds_order and entry.output == tag for entry in entries)
             records = with_order(emitted, node.stage) if sorts else emitted
             for edge, entry in zip(edges, entries, strict=True):
-                admitted = entry.take(records) if entry.output == tag else None
+                if entry.output != tag:
+                    continue
+                entry.counts.read += records.length
+                admitted = entry.take(records)
                 if admitted is None:
                     continue
                 errors = admitted.admitted.errors
@@ -427,6 +498,7 @@ class LevelRun:
                     output.counts[node.number].dead_letters += len(errors)
                     output.outcomes.append((node, Outcome(errors=errors)))
                 bundle = admitted.admitted.bundle
+                entry.counts.cut += len(bundle)
                 if len(bundle):
                     elements = Elements.of(admitted.admitted, admitted.records, bundle, 0)
                     if entry.minds_order:
@@ -454,6 +526,7 @@ class LevelRun:
         }
         for edge, elements in sent:
             for group, part in self._parts(edge, elements):
+                output.counts[node.number].sent += len(part)
                 packed[edge.to.level, group][edge.to.number, edge.nth] = part.to_table()
         told = Message(
             origin=node.number,
@@ -511,6 +584,7 @@ def entry_of(
         minds_order(flow, edge.to.stage),
         edge.nth,
         set_aside if on_error == "dead_letter" else applied,
+        InputCounts.of(flow.steps),
     )
 
 

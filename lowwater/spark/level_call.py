@@ -185,6 +185,12 @@ class LevelCall:
                 **{reason: metrics.late[reason] for reason in REASONS},
                 "duplicates": metrics.duplicates,
                 "superseded": metrics.superseded,
+                "received": counts.events,
+                "sent": counts.sent,
+                # What drops duplicates for a stage in another level admits nothing itself.
+                "admitted": 0 if node.drops_duplicates else metrics.admitted,
+                "dropped": metrics.dropped,
+                "waiting": metrics.waiting,
                 "dead_letters": counts.dead_letters,
                 "open_windows": 0 if isinstance(one, DuplicatesRun) else one.operator.open_windows,
                 "state_bytes": state_bytes,
@@ -260,7 +266,11 @@ class PackCall:
         made = OutputRows(self.outputs)
         made.add_dead_letters(packed.dead_letters)
         table = made.table()
-        counted = {"events": packed.events, "dead_letters": len(packed.dead_letters)}
+        counted = {
+            "events": packed.events,
+            "sent": packed.sent,
+            "dead_letters": len(packed.dead_letters),
+        }
         body = None if table is None else table_bytes(table)
         group = partition % self.packer.key_groups
         rows.leave(group, -1 - self.packer.source, counted, body=body)

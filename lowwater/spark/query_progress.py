@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lowwater.engine.graph.metrics import Metrics, StageMetrics
+from lowwater.engine.local.health.conservation import Differences
 from lowwater.engine.records.steps import REASONS, TIMINGS
 from lowwater.errors import InvalidArgument, describe
 from lowwater.spark.observed_counts import METRICS, counts
@@ -49,12 +50,15 @@ def of_reports(reports: Sequence[Mapping[str, Any]]) -> Metrics:
     reads: dict[str, list[str]] = {}
     holds: dict[str, Hold | None] = {}
     found = False
+    differences = Differences()
     for report in reports:
         seen = counts(report)
         total = seen.get(METRICS)
         if total is None:
             continue
         found = True
+        # What one call sends another receives, in the same micro-batch (S-B2).
+        differences.compare("the query", total["sent"], total["received"], "records received")
         _add_total(metrics, total, report)
         for name, row in seen.items():
             if name.startswith(_OF):
@@ -88,6 +92,9 @@ def _add_total(metrics: Metrics, row: Mapping[str, Any], report: Mapping[str, An
     metrics.emitted += row["emitted"]
     metrics.duplicates += row["duplicates"]
     metrics.superseded += row["superseded"]
+    metrics.admitted += row["admitted"]
+    metrics.dropped += row["dropped"]
+    metrics.waiting = row["waiting"]
     metrics.panes += _panes(row)
     metrics.late += _late(row)
     if row["dead_letters"]:
@@ -111,6 +118,10 @@ def _add_stage(
     stage.retractions += row["retractions"]
     stage.duplicates += row["duplicates"]
     stage.superseded += row["superseded"]
+    stage.arrived += row["events"]
+    stage.admitted += row["admitted"]
+    stage.dropped += row["dropped"]
+    stage.waiting = row["waiting"]
     if row["emitted"]:
         stage.emitted["all"] += row["emitted"]
     stage.open_windows = row["open_windows"]

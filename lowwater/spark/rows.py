@@ -24,6 +24,7 @@ LEAVES = 0
 COUNTS = (
     "events", *(name.lower() for name in TIMINGS), "retractions", "emitted", *REASONS,
     "duplicates", "superseded", "dead_letters", "open_windows", "state_bytes",
+    "received", "sent", "admitted", "dropped", "waiting",
 )  # fmt: skip
 """The counters of a row, int64: what happened in one call, or what is there after it."""
 INSTANTS = ("watermark", "output_watermark", "clock")

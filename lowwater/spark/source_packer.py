@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.local.health.conservation import Differences
 from lowwater.engine.local.source_reader import SourceCut, SourceReader
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import HIDDEN, Records
@@ -60,11 +61,13 @@ class PackedRecords:
 
     Args:
         events: How many records were read, invalid ones included.
+        sent: How many elements are sent, to all stages together.
         messages: What is sent: the level, the key group and the message.
         dead_letters: The invalid records.
     """
 
     events: int = 0
+    sent: int = 0
     messages: list[tuple[int, int, Message]] = field(default_factory=list)
     dead_letters: list[ErrorRecord] = field(default_factory=list)
 
@@ -119,6 +122,7 @@ class SourcePacker:
             on_error=self.on_error or "dead_letter",
             durable=False,
         )
+        ledger = _Ledger(self.levels.graph.name_of(read), reader)
         sequence = 0
         for stretch in stretches(batches):
             records = Records.from_arrow(stretch)
@@ -134,12 +138,15 @@ class SourcePacker:
             clock.at = (now or 0) if signal.clock is None else signal.clock
             records = self._readable(records, packed.dead_letters)
             cuts: list[SourceCut] = []
+            ledger.read(records.length)
             if records.length:
                 for cut in reader.cuts(records):
                     if isinstance(cut, SourceCut):
                         cuts.append(cut)
                     else:
                         packed.dead_letters.extend(cut)
+                        ledger.reported += len(cut)
+            ledger.check()
             self._send(packed, cuts, signal, now, partition, sequence)
             yield packed
             sequence += 1
@@ -208,6 +215,7 @@ class SourcePacker:
                     came = (Column(np.full(n, one, np.int64)) for one in (partition, sequence))
                     whole = whole.in_order(*came)
                 for group, part in whole.by_group(self.key_groups, by_id=edge.to.by_id):
+                    packed.sent += len(part)
                     tables[group][edge.to.number, edge.nth] = part.to_table()
             for group in range(self.key_groups):
                 message = Message(
@@ -241,6 +249,36 @@ class SourcePacker:
                 columns = {name: column.take(rows) for name, column in columns.items()}
             tables.append(observed_table(times, columns))
         return joined_tables(tables)
+
+
+@final
+class _Ledger:
+    """Checks that each record of a partition is sent to each stage, filtered or dead (S-B2).
+
+    Args:
+        name: The name of the source.
+        reader: Cuts its records.
+    """
+
+    def __init__(self, name: str, reader: SourceReader) -> None:
+        self._name = name
+        self._reader = reader
+        self._differences = Differences()
+        self._read = 0
+        self.reported = 0
+
+    def read(self, count: int) -> None:
+        """Count records that were read."""
+        self._read += count
+
+    def check(self) -> None:
+        """Compare what was read with what was cut, for each stage."""
+        dead = self._reader.invalid
+        for entry in self._reader.entries:
+            dead += entry.counts.dead
+            for difference in entry.counts.differences(self._read, whole=True):
+                self._differences.report(self._name, difference)
+        self._differences.compare(self._name, dead, self.reported, "dead letters")
 
 
 def _columns_needed(estimator: WatermarkEstimator | None, cut: SourceCut) -> list[str]:

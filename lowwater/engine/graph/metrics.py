@@ -157,6 +157,10 @@ class Metrics:
         errors: Dead letters, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
         superseded: Upserts that a table has ignored because it knows newer ones (T-1).
+        admitted: Records that were admitted to a window, processed, joined or stored, in all stages
+            together (S-B2).
+        dropped: Records that a stage dropped from all their windows, each counted once.
+        waiting: Records that wait for the watermark in any stage.
         bundles: Bundles read from the sources.
         watermark: The input watermark of the last stage.
         clock: The clock.
@@ -175,6 +179,9 @@ class Metrics:
     errors: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     superseded: int = 0
+    admitted: int = 0
+    dropped: int = 0
+    waiting: int = 0
     bundles: int = 0
     watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     clock: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
@@ -199,6 +206,8 @@ class Metrics:
             parts.append(f"{self.duplicates:,} duplicates")
         if self.superseded:
             parts.append(f"{self.superseded:,} superseded")
+        if self.waiting:
+            parts.append(f"{self.waiting:,} waiting")
         parts += [f"{self.open_windows:,} open windows"]
         return f"<Metrics: {', '.join(parts)}, watermark {watermark_text(self.watermark)}>"
 
@@ -218,6 +227,8 @@ class Metrics:
             shown.append(("duplicates", f"{self.duplicates:,}", "retract"))
         if self.superseded:
             shown.append(("superseded", f"{self.superseded:,}", "retract"))
+        if self.waiting:
+            shown.append(("waiting", f"{self.waiting:,}", "quiet"))
         shown.append(("open windows", f"{self.open_windows:,}", "quiet"))
         if self.elapsed > 0:
             shown.append(("events per second", f"{self.events_per_second:,.0f}", "quiet"))
@@ -230,6 +241,10 @@ class Metrics:
         stages = self.stages.values()
         columns: dict[str, list[Any]] = {
             "stage": list(self.stages),
+            "records": [of.arrived for of in stages],
+            "admitted": [of.admitted for of in stages],
+            "dropped": [of.dropped for of in stages],
+            "waiting": [of.waiting for of in stages],
             "panes": [_counts(of.panes) for of in stages],
             "retractions": [of.retractions for of in stages],
             "emitted": [_counts(of.emitted) for of in stages],
@@ -283,6 +298,9 @@ class Metrics:
             "errors": dict(self.errors),
             "duplicates": self.duplicates,
             "superseded": self.superseded,
+            "admitted": self.admitted,
+            "dropped": self.dropped,
+            "waiting": self.waiting,
             "bundles": self.bundles,
             "stages": {name: stage.remember() for name, stage in self.stages.items()},
         }
@@ -297,6 +315,9 @@ class Metrics:
         self.errors = Counter(known["errors"])
         self.duplicates = known["duplicates"]
         self.superseded = known.get("superseded", 0)
+        self.admitted = known.get("admitted", 0)
+        self.dropped = known.get("dropped", 0)
+        self.waiting = known.get("waiting", 0)
         self.bundles = known["bundles"]
         for name, stage in self.stages.items():
             if name in known["stages"]:  # else it is new
@@ -311,6 +332,7 @@ class Metrics:
         self.panes, self.late = Counter(), Counter()
         self.retractions = self.emitted = 0
         self.duplicates = self.superseded = self.open_windows = 0
+        self.admitted = self.dropped = self.waiting = 0
         for name in ends:
             stage = self.stages[name]
             self.emitted += stage.emitted.total()
@@ -322,6 +344,9 @@ class Metrics:
                 self.late.update(stage.late)
             self.duplicates += stage.duplicates
             self.superseded += stage.superseded
+            self.admitted += stage.admitted
+            self.dropped += stage.dropped
+            self.waiting += stage.waiting
             self.open_windows += stage.open_windows
 
 

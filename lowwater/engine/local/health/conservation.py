@@ -32,6 +32,36 @@ def is_strict() -> bool:
     return os.environ.get("LOWWATER_CHECK") == "1"
 
 
+@final
+class Differences:
+    """Reports records that are nowhere: raises if that is asked for, else warns once a place."""
+
+    def __init__(self) -> None:
+        self.is_strict = is_strict()
+        self._warned: set[str] = set()
+
+    def report(self, place: str, difference: str) -> None:
+        """Report a difference.
+
+        Args:
+            place: The stage, input or step.
+            difference: What the two sides are.
+
+        Raises:
+            InternalError: :func:`is_strict`.
+        """
+        if self.is_strict:
+            raise InternalError(difference, where=place, hint=_HINT)
+        if place not in self._warned:
+            self._warned.add(place)
+            warn(InternalWarning, difference, where=place, hint=_HINT)
+
+    def compare(self, place: str, expected: int, found: int, what: str) -> None:
+        """Report two counts of the same thing that differ."""
+        if expected != found:
+            self.report(place, f"there should be {expected:,} {what}, and there are {found:,}")
+
+
 class Counting(Protocol):
     """What conservation reads of an operator.
 
@@ -275,10 +305,14 @@ class Ledger:
         ]
         for run, counts in zip(runs, self._inputs_of, strict=True):
             run.metrics.steps = [step for one in counts for step in one.steps]
-        self.is_strict = is_strict()
-        self._warned: set[str] = set()
+        self._differences = Differences()
         self._left_late = self._left_rows = self._reported = 0
         self._late_before = self._rows_before = self._dead_before = 0
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a record that is nowhere stops the run."""
+        return self._differences.is_strict
 
     def resume(self, known: Mapping[str, Mapping[str, Any]]) -> None:
         """Continue after a restart; what an earlier version has not counted counts from here.
@@ -286,13 +320,14 @@ class Ledger:
         Args:
             known: The stored metrics of stages, by name.
         """
+        compare = self._differences.compare
         for run in self._runs:
             name = self._graph.name_of(run.stage)
             metrics, operator = run.metrics, run.operator
             stored = known.get(name, {})
             if "admitted" in stored:
-                self._compare(name, metrics.waiting, operator.waiting, "waiting records")
-                self._compare(name, stored["rows"], operator.state_rows, "rows of state")
+                compare(name, metrics.waiting, operator.waiting, "waiting records")
+                compare(name, stored["rows"], operator.state_rows, "rows of state")
             metrics.waiting = operator.waiting
             if "admitted" not in stored:
                 metrics.arrived = metrics.duplicates + metrics.superseded + metrics.waiting
@@ -339,12 +374,13 @@ class Ledger:
         Raises:
             InternalError: A record is nowhere, and :func:`is_strict`.
         """
+        compare, report = self._differences.compare, self._differences.report
         resuming = any(reader.is_resuming for reader in self._readers)
         settled = {reader.read: reader.is_between_batches for reader in self._readers}
         for run in self._runs:
             name = self._graph.name_of(run.stage)
             if (difference := stage_difference(run.metrics)) is not None:
-                self._differs(name, difference)
+                report(name, difference)
             for nth, flow in enumerate(run.stage.inputs):
                 if resuming:
                     continue
@@ -353,15 +389,15 @@ class Ledger:
                 place = name if len(run.stage.inputs) == 1 else f"{name}, input {nth + 1}"
                 whole = settled[origin] if isinstance(origin, Read) else True
                 for difference in counts.differences(self._given(origin, flow.output), whole=whole):
-                    self._differs(place, difference)
+                    report(place, difference)
             if ended:
-                self._compare(name, 0, run.operator.waiting, "records waiting at the end")
-                self._compare(name, 0, run.operator.state_rows, "rows of state at the end")
-        self._compare("the run", self._late() - self._late_before, self._left_late, "late elements")
-        self._compare("the run", self._rows() - self._rows_before, self._left_rows, "output rows")
+                compare(name, 0, run.operator.waiting, "records waiting at the end")
+                compare(name, 0, run.operator.state_rows, "rows of state at the end")
+        compare("the run", self._late() - self._late_before, self._left_late, "late elements")
+        compare("the run", self._rows() - self._rows_before, self._left_rows, "output rows")
         if not resuming:
             dead = self._dead() - self._dead_before
-            self._compare("the run", dead, self._reported, "dead letters")
+            compare("the run", dead, self._reported, "dead letters")
 
     def _given(self, origin: Read | Stage, output: str) -> int:
         """Return how many records an origin has given to those that read it."""
@@ -383,14 +419,3 @@ class Ledger:
     def _dead(self) -> int:
         inputs = sum(counts.dead for counts in self._inputs.values())
         return inputs + sum(reader.invalid for reader in self._readers)
-
-    def _compare(self, place: str, expected: int, found: int, what: str) -> None:
-        if expected != found:
-            self._differs(place, f"there should be {expected:,} {what}, and there are {found:,}")
-
-    def _differs(self, place: str, difference: str) -> None:
-        if self.is_strict:
-            raise InternalError(difference, where=place, hint=_HINT)
-        if place not in self._warned:
-            self._warned.add(place)
-            warn(InternalWarning, difference, where=place, hint=_HINT)
