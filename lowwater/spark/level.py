@@ -372,6 +372,8 @@ class LevelRun:
         else:
             metrics.waiting = run.operator.waiting
         # What waited before this call arrives in it once more.
+        if not isinstance(run, DuplicatesRun):
+            self._differences.compare(name, arrived, metrics.arrived, "records that arrived")
         metrics.arrived = arrived + self._waiting[node.number]
         self._waiting[node.number] = metrics.waiting
         if (difference := stage_difference(metrics)) is not None:
@@ -499,6 +501,7 @@ class LevelRun:
                     output.outcomes.append((node, Outcome(errors=errors)))
                 bundle = admitted.admitted.bundle
                 entry.counts.cut += len(bundle)
+                entry.counts.handed += len(bundle)
                 if len(bundle):
                     elements = Elements.of(admitted.admitted, admitted.records, bundle, 0)
                     if entry.minds_order:

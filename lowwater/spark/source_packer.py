@@ -143,6 +143,7 @@ class SourcePacker:
                 for cut in reader.cuts(records):
                     if isinstance(cut, SourceCut):
                         cuts.append(cut)
+                        ledger.hand(cut)
                     else:
                         packed.dead_letters.extend(cut)
                         ledger.reported += len(cut)
@@ -270,6 +271,11 @@ class _Ledger:
     def read(self, count: int) -> None:
         """Count records that were read."""
         self._read += count
+
+    def hand(self, cut: SourceCut) -> None:
+        """Count records that are about to be sent."""
+        for bundle in cut.bundles:
+            self._reader.entries[bundle.stage].counts.handed += len(bundle.bundle)
 
     def check(self) -> None:
         """Compare what was read with what was cut, for each stage."""

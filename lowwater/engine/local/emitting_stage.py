@@ -145,6 +145,7 @@ class EmittingRun:
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
             count_records(len(incoming.bundle))
+            metrics.arrived += len(incoming.bundle)
             times = incoming.bundle.times
             kept = None
             if self.stage.deduplication is not None:

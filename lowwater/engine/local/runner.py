@@ -522,6 +522,7 @@ class LocalRun:
                     yield self._dead_letters(cut)
                 continue
             done += 1
+            self._ledger.hand(cut.bundles, done=done <= resumed)
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
@@ -530,7 +531,6 @@ class LocalRun:
             for bundle in cut.bundles:
                 if check.is_open:
                     check.look_at(bundle)
-                self._ledger.queue(bundle.stage, len(bundle.bundle))
                 self._waiting[bundle.stage].append(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)
@@ -619,9 +619,9 @@ class LocalRun:
             # Keep a retraction and the pane that replaces it in one bundle: a downstream
             # stage that fires between the two would emit a result without either (S-C5).
             size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
-            for bundle in admitted.bundles(size):
-                self._ledger.queue(entry.stage, len(bundle.bundle))
-                self._waiting[entry.stage].append(bundle)
+            bundles = list(admitted.bundles(size))
+            self._ledger.hand(bundles)
+            self._waiting[entry.stage] += bundles
 
     def set_aside(self, errors: Sequence[ErrorRecord]) -> Sequence[ErrorRecord]:
         """Count dead letters that are met after the stages: of the last steps of a table."""

@@ -147,6 +147,7 @@ class WindowRun:
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
             count_records(len(incoming.bundle))
+            metrics.arrived += len(incoming.bundle)
             bundle = incoming.bundle if self._pairing is None else self._given(incoming)
             kept = None
             if self.stage.deduplication is not None:

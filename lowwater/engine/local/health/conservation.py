@@ -16,6 +16,7 @@ from lowwater.engine.graph.metrics import StageMetrics, StepMetrics
 from lowwater.engine.graph.outline import step_name
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.records.stepping import Step, StepCount
+from lowwater.engine.records.steps import Bundle
 from lowwater.errors import InternalError, InternalWarning, warn
 
 Input: TypeAlias = tuple[int, int]
@@ -115,6 +116,7 @@ class InputCounts:
         invalid: Those that validation made dead letters of.
         sound: Those that it admitted.
         cut: Those that were cut into bundles.
+        handed: Those in bundles that came to the runner.
         is_known: Whether an earlier run has stored these counts.
     """
 
@@ -128,6 +130,7 @@ class InputCounts:
     invalid: int = 0
     sound: int = 0
     cut: int = 0
+    handed: int = 0
     is_known: bool = False
 
     @classmethod
@@ -208,12 +211,14 @@ class InputCounts:
             yield _unequal(self.taken, "records that came to validation", checked, "left it")
         if self.cut > self.sound or (whole and self.cut != self.sound):
             yield _unequal(self.sound, "valid records", self.cut, "were cut into bundles")
+        if self.handed > self.cut or (whole and self.handed != self.cut):
+            yield _unequal(self.cut, "records in bundles", self.handed, "came to the runner")
 
     def _name(self, number: int) -> str:
         return f"its step {number + 1}, {self.steps[number].step}"
 
 
-_COUNTS = ("since", "read", "rejected", "shared", "taken", "invalid", "sound", "cut")
+_COUNTS = ("since", "read", "rejected", "shared", "taken", "invalid", "sound", "cut", "handed")
 
 
 def stage_difference(metrics: StageMetrics) -> str | None:
@@ -236,6 +241,17 @@ def _unequal(expected: int, what: str, found: int, did: str) -> str:
     short = expected - found
     by = f"{short:,} are missing" if short > 0 else f"{-short:,} are too many"
     return f"of {expected:,} {what}, {found:,} {did}: {by}"
+
+
+class StageBundle(Protocol):
+    """A bundle addressed to an input of a stage."""
+
+    @property
+    def stage(self) -> int: ...
+    @property
+    def nth(self) -> int: ...
+    @property
+    def bundle(self) -> Bundle: ...
 
 
 class _Run(Protocol):
@@ -306,6 +322,8 @@ class Ledger:
         for run, counts in zip(runs, self._inputs_of, strict=True):
             run.metrics.steps = [step for one in counts for step in one.steps]
         self._differences = Differences()
+        self._queued = [0] * len(runs)
+        self._arrived_before = [0] * len(runs)
         self._left_late = self._left_rows = self._reported = 0
         self._late_before = self._rows_before = self._dead_before = 0
 
@@ -335,12 +353,22 @@ class Ledger:
                 counts = self._inputs.get((run.number, nth))
                 if counts is not None and not counts.is_known:
                     counts.since = self._given(flow.origin, flow.output)
+        self._arrived_before = [run.metrics.arrived for run in self._runs]
         self._late_before, self._rows_before = self._late(), self._rows()
         self._dead_before = self._dead()
 
-    def queue(self, stage: int, count: int) -> None:
-        """Count records that are queued for a stage."""
-        self._runs[stage].metrics.arrived += count
+    def hand(self, bundles: Iterable[StageBundle], *, done: bool = False) -> None:
+        """Count records that are about to be queued for stages.
+
+        Args:
+            bundles: The bundles.
+            done: Whether an earlier run has processed them.
+        """
+        for bundle in bundles:
+            count = len(bundle.bundle)
+            self._inputs[bundle.stage, bundle.nth].handed += count
+            if not done:
+                self._queued[bundle.stage] += count
 
     def report(self, count: int) -> None:
         """Count records of inputs that are reported as dead letters, or were by an earlier run."""
@@ -379,6 +407,8 @@ class Ledger:
         settled = {reader.read: reader.is_between_batches for reader in self._readers}
         for run in self._runs:
             name = self._graph.name_of(run.stage)
+            arrived = run.metrics.arrived - self._arrived_before[run.number]
+            compare(name, self._queued[run.number], arrived, "records taken from its queue")
             if (difference := stage_difference(run.metrics)) is not None:
                 report(name, difference)
             for nth, flow in enumerate(run.stage.inputs):
