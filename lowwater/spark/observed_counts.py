@@ -24,7 +24,7 @@ METRICS = "lowwater"
 """The name of the observed metrics in a query's progress, and of a pipeline's totals."""
 _COUNTED, _GRAPH = "counted", "graph"
 _OF_ENDS = ("early", "on_time", "late", "retractions", "emitted")
-_OF_ALL = ("dead_letters",)
+_OF_ALL = ("dead_letters", "sent")
 
 
 def observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> DataFrame:

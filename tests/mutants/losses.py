@@ -29,7 +29,7 @@ from lowwater.engine.local.stage_input import AdmittedBatch
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.waiting_records import WaitingRecords
-from lowwater.engine.records import stateless
+from lowwater.engine.records import pane_table, stateless
 from lowwater.engine.records.admission import Admission
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.placement import DroppedElements
@@ -292,7 +292,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @loss("a pane on its way to another stage", "chain of fixed and fixed", "came to it")
 def _(patch: pytest.MonkeyPatch) -> None:
-    right = window_stage.records_of
+    right = pane_table.records_of
 
     def records_of(panes: Any, keys: Any, *, signed: bool) -> Any:
         records = right(panes, keys, signed=signed)
