@@ -27,6 +27,10 @@ _P1, _P2, _P3, _P4, _P5 = PRIMES
 _PRIME1, _PRIME2, _PRIME3, _PRIME4, _PRIME5 = map(np.uint64, PRIMES)
 _STRIPE = 32
 _BLOCK = 1 << 13
+_FEW = 12  # rows, of many stripes
+_LONG = 8
+_AT_ONCE = 1 << 14
+_ONES = (1 << 64) - 1
 
 
 def hash_words(words: Sequence[UInt64Array], seed: int) -> UInt64Array:
@@ -110,12 +114,35 @@ def _hash_stripes(text: _Text, starts: Int64Array, stripes: Int64Array, seed: in
     lanes = _lanes(len(starts), seed)
     for number in range(int(stripes[0])):
         left = int(np.searchsorted(-stripes, -number, side="left"))
+        if left <= _FEW and int(stripes[0]) - number >= _LONG:
+            _finish_each(text, starts[:left], stripes[:left], number, lanes)
+            break
         at = starts[:left] + number * _STRIPE
         for lane, acc in enumerate(lanes):
             acc[:left] = _rounded(acc[:left], text.eights[at + 8 * lane].astype(np.uint64))
     hashes = np.empty(len(starts), dtype=np.uint64)
     hashes[order] = _converged(lanes)
     return hashes
+
+
+def _finish_each(
+    text: _Text, starts: Int64Array, stripes: Int64Array, done: int, lanes: list[UInt64Array]
+) -> None:
+    """Take the stripes that are left, row by row: for few rows, numpy costs more than Python.
+
+    A text of a megabyte has 32,768 stripes, each of which depends on the one before.
+    """
+    for row, (start, count) in enumerate(zip(starts.tolist(), stripes.tolist(), strict=True)):
+        for first in range(done, count, _AT_ONCE):
+            at, most = start + first * _STRIPE, min(_AT_ONCE, count - first)
+            words = np.ndarray((most, 4), "<u8", text.bytes, offset=at).astype(np.uint64)
+            words *= _PRIME2
+            for lane, column in zip(lanes, words.T, strict=True):
+                acc = int(lane[row])
+                for word in column.tolist():
+                    acc = (acc + word) & _ONES
+                    acc = ((acc << 31 | acc >> 33) & _ONES) * _P1 & _ONES
+                lane[row] = acc
 
 
 def _where(mask: NDArray[np.bool_]) -> NDArray[np.int64] | slice | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from lowwater.kernels import plain_xxh64
 from lowwater.state.xxh64 import hash_bytes, hash_words
 
 MASK = (1 << 64) - 1
@@ -113,3 +116,31 @@ def test_words_are_their_little_endian_bytes(width: int, seed: int) -> None:
     rows = zip(*(column.tolist() for column in words), strict=True)
     expected = [xxh64(b"".join(word.to_bytes(8, "little") for word in row), seed) for row in rows]
     assert hash_words(words, seed).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "longest"),
+    [
+        *(
+            (rows, longest)
+            for rows in (1, 3, 12, 13, 30)
+            for longest in (32 * 8 - 1, 32 * 9, 1_007)
+        ),
+        (3, 10_007),
+        (1, 32 * (1 << 14) + 5),
+    ],
+)
+def test_a_few_long_texts_among_others(rows: int, longest: int, monkeypatch: Any) -> None:
+    """They are finished row by row, past each chunk, and equal what is done for all at once."""
+    lengths = np.array([longest - 97 * row for row in range(rows)] + [0, 5, 40, 200] * 3)
+    lengths = np.maximum(lengths, 0).astype(np.int64)
+    starts = np.cumsum(lengths) - lengths
+    data = np.random.default_rng(5).bytes(int(lengths.sum()))
+    text = np.frombuffer(data, dtype=np.uint8)
+    found = plain_xxh64.hash_bytes(text, starts, lengths, 11).tolist()
+    some = [0, rows - 1, -1]
+    pieces = [data[starts[at] : starts[at] + lengths[at]] for at in some]
+    assert [found[at] for at in some] == [xxh64(piece, 11) for piece in pieces]
+    if longest < 100_000:
+        monkeypatch.setattr(plain_xxh64, "_FEW", 0)
+        assert plain_xxh64.hash_bytes(text, starts, lengths, 11).tolist() == found
