@@ -181,6 +181,7 @@ def of_base(value: Any) -> Any:
     return value
 
 
+# Lists, dicts and sets of a class of their own are more than their items, mostly: they are refused.
 _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (Instant, lambda v: v),
     (int, int.__int__),
@@ -188,10 +189,6 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
     (bytes, lambda v: b"".join((v,))),
     (tuple, lambda v: tuple(tuple.__iter__(v))),
-    (list, lambda v: list(list.__iter__(v))),
-    (dict, lambda v: dict(dict.items(v))),
-    (set, lambda v: set(set.__iter__(v))),
-    (frozenset, lambda v: frozenset(frozenset.__iter__(v))),
     (dt.datetime, lambda v: dt.datetime.combine(dt.datetime.date(v), dt.datetime.timetz(v))),
     (dt.date, lambda v: dt.date.fromordinal(dt.date.toordinal(v))),
     (dt.timedelta, lambda v: dt.timedelta.__add__(v, dt.timedelta())),

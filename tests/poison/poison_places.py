@@ -26,12 +26,14 @@ class Place:
         field: Which field of the poison record has the value.
         sound: Returns the value of a sound record in that field, of its number.
         python: Whether workers have something to do in it.
+        moves: Whether the value moves the watermark, so that what is late depends on bundles.
     """
 
     build: Build
     field: str = "v"
-    sound: Callable[[int], Any] = lambda n: n
+    sound: Callable[[int], Any] = lambda n: n + 100
     python: bool = False
+    moves: bool = False
 
 
 class Echo:
@@ -66,7 +68,7 @@ class EmitsRecord:
 class EmitsAside:
     """Emits the odd value to an output of its own, from a timer."""
 
-    outputs = ("odd",)
+    odd = lw.output()
     number = lw.value_cell()
     later = lw.timer()
 
@@ -109,8 +111,12 @@ def _aggregate(**specs: Any) -> Build:
     return lambda stream: _windows(stream, "k").aggregate(**specs)
 
 
+def _named(stream: Any) -> Any:
+    return stream.select("k", "v", "n")
+
+
 def _other(stream: Any) -> Any:
-    return stream.filter(lw.col("n") % 2 == 0)
+    return _named(stream).filter(lw.col("n") % 2 == 0)
 
 
 def _key(n: int) -> str:
@@ -119,7 +125,6 @@ def _key(n: int) -> str:
 
 PLACES: dict[str, Place] = {
     "key": Place(lambda s: _windows(s, "k").aggregate(c=lw.count()), "k", _key),
-    "key of ints": Place(lambda s: _windows(s, "k").aggregate(c=lw.count()), "k", lambda n: n % 3),
     "keys": Place(lambda s: _windows(s, "n", "k").aggregate(c=lw.count()), "k", _key),
     "function of a key": Place(
         lambda s: _windows(s, lambda row: row["v"]).aggregate(c=lw.count()), python=True
@@ -178,19 +183,19 @@ PLACES: dict[str, Place] = {
         lambda s: s.table(key="n").group_by("v").aggregate(c=lw.count()).changes()
     ),
     "aggregate of a table": Place(
-        lambda s: (
-            s.table(key="n").group_by("k").aggregate(a=lw.max("v"), b=lw.collect("v")).changes()
-        )
+        lambda s: s.table(key="n").group_by("k").aggregate(a=lw.max("v")).changes()
     ),
-    "key of a join": Place(lambda s: s.join(_other(s), on="v", within="1m")),
-    "joined": Place(lambda s: s.join(_other(s), on="n", within="1m", how="left")),
+    "key of a join": Place(lambda s: _named(s).join(_other(s), on="v", within="1m")),
+    "joined": Place(lambda s: _named(s).join(_other(s), on="n", within="1m", how="left")),
     "joined in windows": Place(
-        lambda s: s.join(_other(s), on="n", within=lw.FixedWindows("1h"), how="outer")
+        lambda s: _named(s).join(_other(s), on="n", within=lw.FixedWindows("1h"), how="outer")
     ),
-    "versions": Place(lambda s: s.join_as_of(_other(s), on="k")),
-    "order of versions": Place(lambda s: s.join_as_of(s, on="k", order="v")),
+    "versions": Place(lambda s: _named(s).join_as_of(_other(s), on="k")),
+    "order of versions": Place(lambda s: _named(s).join_as_of(_named(s), on="k", order="v")),
     "joined tables": Place(
-        lambda s: s.table(key="n").join(_other(s).table(key="k"), on="k", how="left").changes()
+        lambda s: (
+            _named(s).table(key="n").join(_other(s).table(key="k"), on="k", how="left").changes()
+        )
     ),
     "gap": Place(
         lambda s: s.key_by("k").window(lw.Sessions(gap_column="v")).aggregate(c=lw.count()),

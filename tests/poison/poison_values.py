@@ -131,6 +131,7 @@ VALUES: dict[str, Any] = {
     "decimal signalling nan": Decimal("sNaN"),
     "decimal infinity": Decimal("Infinity"),
     "decimal beyond floats": Decimal("1e400"),
+    "decimal beyond all": Decimal("1e999999999"),
     "fraction": Fraction(1, 3),
     "complex": 1j,
     "ip address": ip_address("10.0.0.1"),
@@ -180,7 +181,7 @@ VALUES: dict[str, Any] = {
     "time": dt.time(12, 30, tzinfo=UTC),
     "timedelta": dt.timedelta(days=-1, microseconds=1),
     "last timedelta": dt.timedelta.max,
-    "instant": Instant(5),
+    "instant": Instant(55),
     "float16": np.float16(1.5),
     "float32": np.float32(0.1),
     "longdouble": np.longdouble("1.5"),
@@ -217,6 +218,6 @@ VALUES: dict[str, Any] = {
     "nested 100,000": _nested(100_000),
     "endless": _endless(),
     "doubled": _doubled(38),
-    "long text": "x" * 10_000_000,
+    "long text": "x" * 20_000,
 }
 """The values by what is odd about them."""

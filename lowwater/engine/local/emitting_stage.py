@@ -29,6 +29,7 @@ from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.process.output import emitted_records
 from lowwater.engine.process.passing import PassingOperator
+from lowwater.engine.process.unfit import UNFIT, letters_of, sifted
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import (
@@ -264,7 +265,13 @@ class EmittingRun:
 
     def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
         self.metrics.superseded += output.superseded
-        for tag, emitted in output.outputs.items():
+        outputs, operator = output.outputs, self.operator
+        if isinstance(operator, ProcessOperator) and outputs:
+            outputs = sifted(outputs, operator.definition.name)
+        for tag, emitted in outputs.items():
+            if tag == UNFIT:
+                yield Outcome(errors=list(letters_of(emitted)), stage=self.number)
+                continue
             self.metrics.emitted[tag] += len(emitted)
             if self._is_read:
                 self._unread.setdefault(tag, []).append(emitted)

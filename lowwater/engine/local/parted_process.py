@@ -24,6 +24,7 @@ from lowwater.engine.process.key_parts import PARTS, parts_of, parts_of_hashes, 
 from lowwater.engine.process.operator import InputBundle, ProcessOperator
 from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
 from lowwater.engine.process.stored_facts import FACTS
+from lowwater.engine.process.unfit import UNFIT, sifted
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
@@ -213,7 +214,7 @@ class HostedParts:
                 # In event-time order, place is that of the last advance.
                 place = int(rows[place if of_records else 0])
             return (place, operator.records.part, as_plain(error)), None, None, None, None
-        outputs = dict(output.outputs)
+        outputs = dict(sifted(output.outputs, operator.definition.name))
         if not self._has_all:  # as columns they are put together, and packed, sooner
             outputs = {tag: emitted.in_columns() for tag, emitted in outputs.items()}
         if of_records and rows is not None:
@@ -428,7 +429,7 @@ class PartedProcess:
         self._meet()
         together = {
             tag: in_order(outputs[tag], of_records=of_records)
-            for tag in self._outputs
+            for tag in (*self._outputs, UNFIT)
             if tag in outputs
         }
         if refused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias, assert_never, final
 
@@ -560,13 +560,13 @@ class LocalRun:
                 else:
                     to = self._inputs.of(run)
                     if self._clock > START_OF_TIME:
-                        yield from run.tick(self._clock)
+                        yield from self._counted(run.tick(self._clock))
                     if waiting := self._waiting[run.number]:
                         self._waiting[run.number] = []
-                        yield from run.take(waiting)
+                        yield from self._counted(run.take(waiting))
                 is_told = isinstance(run, EmittingRun) and self._inputs.tell_right(run)
                 if is_told or to > START_OF_TIME:
-                    yield from run.advance(to)
+                    yield from self._counted(run.advance(to))
                 if self._between[run.number]:
                     yield from self._hand_on(run)
             advancing = self._advancing()
@@ -626,6 +626,11 @@ class LocalRun:
     def set_aside(self, errors: Sequence[ErrorRecord]) -> Sequence[ErrorRecord]:
         """Count dead letters that are met after the stages: of the last steps of a table."""
         return self._dead_letters(errors).errors
+
+    def _counted(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+        """Count the dead letters of what a stage did: records that a process emitted."""
+        for outcome in outcomes:
+            yield self._dead_letters(outcome.errors) if outcome.errors else outcome
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:

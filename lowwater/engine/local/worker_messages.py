@@ -56,6 +56,10 @@ _DECODER = msgspec.msgpack.Decoder()
 ) = range(13)  # fmt: skip
 
 
+class CannotPass(DataError):
+    """A message holds a value that cannot leave its process."""
+
+
 def pack(message: Any) -> bytes:
     """Return a message as bytes.
 
@@ -64,7 +68,7 @@ def pack(message: Any) -> bytes:
             steps return.
 
     Raises:
-        DataError: It holds a value of a type that cannot leave its process.
+        CannotPass: It holds a value of a type that cannot leave its process.
     """
     writer = _Writer()
     return _joined(writer, _head(writer, message))
@@ -96,7 +100,7 @@ def _head(writer: _Writer, message: Any) -> bytes:
     try:
         return _ENCODER.encode([writer.node(message), writer.places])
     except UnicodeEncodeError as error:
-        raise DataError(
+        raise CannotPass(
             f"text that is not valid Unicode cannot be passed between processes: {error}",
             where="run(workers=)",
             hint="Decode it with errors='replace', or run without workers=",
@@ -219,9 +223,10 @@ class _Writer:
         self.is_exact = False
         try:
             return [_VALUES, None, encode(list(values))]
-        except StateError as error:
-            raise DataError(
-                f"{error.what.replace('stored', 'passed between processes')}",
+        except (StateError, UnicodeEncodeError) as error:
+            what = error.what if isinstance(error, StateError) else f"{error} cannot be stored"
+            raise CannotPass(
+                what.replace("stored", "passed between processes"),
                 where="run(workers=)",
                 hint="Read and emit plain values (numbers, text, bytes, dates, lists, tuples, "
                 "dicts, sets), or run without workers=",

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeAlias, final
 from weakref import WeakSet
 
-from lowwater.engine.local.worker_messages import pack, passed, unpack
+from lowwater.engine.local.worker_messages import CannotPass, pack, passed, unpack
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
 from lowwater.state.forks import check_process, process_number
 
@@ -177,15 +177,17 @@ class WorkerPool:
             own: What this process does meanwhile: it answers as number 0.
 
         Raises:
+            CannotPass: A request holds what cannot leave this process; none is left unanswered.
             WorkerLost: A worker has ended.
         """
         self.start()
         try:
-            for number, request in requests.items():
-                self._send(number, pack(request))
+            self._send_all(requests)
             answers = {} if own is None else {0: own()}
             for number in requests:
                 answers[number] = unpack(self._received(number))
+        except CannotPass:
+            raise
         except BaseException:
             self.close()  # what is not received would be taken for the answer of a later request
             raise
@@ -252,6 +254,18 @@ class WorkerPool:
             # Whatever is in there multiprocessing terminates at the end of this process.
             getattr(multiprocessing.process, "_children", set()).discard(process)
         self._pipes, self._processes = {}, {}
+
+    def _send_all(self, requests: Mapping[int, Any]) -> None:
+        sent: list[int] = []
+        for number, request in requests.items():
+            try:
+                data = pack(request)
+            except CannotPass:
+                for each in sent:  # else their answers would be taken for those of later requests
+                    self._received(each)
+                raise
+            self._send(number, data)
+            sent.append(number)
 
     def _send(self, number: int, data: bytes) -> None:
         bell, is_long = self._bells[number], len(data) > _BUFFERED

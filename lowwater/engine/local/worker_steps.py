@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
+from lowwater.engine.local.worker_messages import CannotPass
 from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
 from lowwater.engine.records.batch import Records
-from lowwater.engine.records.calls import Called, Failure, PythonStep, shaped
+from lowwater.engine.records.calls import Called, Failure, PythonStep, shaped, step_through
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stateless import calls_python, set_aside
 from lowwater.engine.records.stepping import Apply, Step, Stepped, applied
@@ -86,7 +87,12 @@ class StepsInWorkers:
         requests = {
             at: (number, at, some, slices[at::some], self._sets_aside) for at in range(some)
         }
-        answers = self._workers.ask(_PLACE, requests)
+        try:
+            answers = self._workers.ask(_PLACE, requests)
+        except CannotPass:
+            # A value in a record, or in what a function made of one. The functions have no state,
+            # so they may be called once more.
+            return step_through(step, records, sets_aside=self._sets_aside)
         if failures := [failure for failure, _ in answers if failure is not None]:
             raise as_error(min(failures, key=itemgetter(0, 1))[2])
         made = [answers[at % some][1][at // some] for at in range(len(slices))]

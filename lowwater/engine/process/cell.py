@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn, final
 from uuid import UUID
 
 from lowwater.engine.process.declarations import Cell, CellKind
+from lowwater.engine.records.storable import MOST_NESTED
 from lowwater.errors import InvalidArgument, StateError, describe, user_code
 from lowwater.state.codec import encode
 from lowwater.state.formats import damaged
@@ -22,6 +23,8 @@ FIXED = frozenset(
     }
 )  # fmt: skip
 """Types whose values are immutable, and so is all they contain."""
+_KNOWN = FIXED - {Decimal}
+"""Those of them whose values can all be held, but for integers and text that are too much."""
 
 
 @final
@@ -137,16 +140,40 @@ class CollectionCell(RecordCell):
         return len(self.held.get(self._cursor.scope, ()))
 
 
-def own(value: Any) -> Any:
-    """Return a copy that shares no part with a cell: what was emitted must not change (S-K5)."""
+def own(value: Any, odd: set[str] | None = None, tag: str = "", depth: int = 0) -> Any:
+    """Return a copy that shares no part with a cell: what was emitted must not change (S-K5).
+
+    Args:
+        value: The value.
+        odd: Gets ``tag`` if a part of the value is of a type that perhaps cannot be held.
+        tag: The output that it is emitted to.
+        depth: How deep in another value it is.
+    """
     kind = type(value)
-    if kind in FIXED:
+    if kind in _KNOWN:
         return value
+    if depth > MOST_NESTED:  # such a record becomes a dead letter
+        return _odd(value, odd, tag)
+    below = depth + 1
     if kind is dict:
-        return {k: v if type(v) in FIXED else own(v) for k, v in value.items()}
+        return {k: v if type(v) in _KNOWN else own(v, odd, tag, below) for k, v in value.items()}
     if kind is list:
-        return [own(each) for each in value]
-    return copy.deepcopy(value)
+        return [v if type(v) in _KNOWN else own(v, odd, tag, below) for v in value]
+    if kind is tuple:
+        return tuple([v if type(v) in _KNOWN else own(v, odd, tag, below) for v in value])
+    if kind is Decimal:
+        return _odd(value, odd, tag) if value.is_snan() else value
+    try:
+        copied = copy.deepcopy(value)
+    except Exception:  # nor can what cannot be copied be held
+        copied = value
+    return _odd(copied, odd, tag)
+
+
+def _odd(value: Any, odd: set[str] | None, tag: str) -> Any:
+    if odd is not None:
+        odd.add(tag)
+    return value
 
 
 def refused(error: StateError, cell: str, key: object, process: str) -> StateError:

@@ -123,7 +123,7 @@ class ProcessContext:
         buffer.scopes.append(self._cursor.scope)
         buffer.places.append(self._cursor.place)
         buffer.times.append(at)
-        buffer.values.append(own(value))
+        buffer.values.append(own(value, buffer.odd, tag))
 
     def late(self, reason: str) -> None:
         """Send the record at hand to the late output, with the reason ``refused`` (S-K11).

@@ -47,6 +47,8 @@ class Emitted:
         places: What had each emitted, int64, rising; of a per-record process only. See
             :class:`~lowwater.engine.process.cell.ScopeCursor`.
         parts: The part of the key of each, int64; ``None`` where keys are not in parts.
+        is_odd: Whether some values, of those that are no columns, may be of any type; else each is
+            of a type that can be held.
     """
 
     times: Int64Array
@@ -58,6 +60,7 @@ class Emitted:
     is_plain: bool = False
     places: Int64Array | None = None
     parts: Int64Array | None = None
+    is_odd: bool = False
 
     def __len__(self) -> int:
         return len(self.times)
@@ -118,16 +121,18 @@ NOTHING = ProcessOutput({})
 class OutputBuffer:
     """Collects what hooks emit to one output during a step.
 
-    ``signs`` are kept where the process retracts only.
+    ``signs`` are kept where the process retracts only. ``odd`` has the output's tag while there are
+    values of types that perhaps cannot be held.
 
     Args:
         signed: Whether it does.
     """
 
-    __slots__ = ("places", "scopes", "signed", "signs", "times", "values")
+    __slots__ = ("odd", "places", "scopes", "signed", "signs", "times", "values")
 
     def __init__(self, *, signed: bool) -> None:
         self.signed = signed
+        self.odd: set[str] = set()
         self.scopes: list[int] = []
         self.places: list[int] = []
         self.times: list[int] = []
@@ -150,7 +155,11 @@ class OutputBuffer:
         places = np.array(self.places, dtype=np.int64)
         parts = scopes >> SHIFT if parted else None
         values = self.values
-        emitted = Emitted(times, keys, values, start, end, signs, places=places, parts=parts)
+        emitted = Emitted(
+            times, keys, values, start, end, signs,
+            places=places, parts=parts, is_odd=bool(self.odd),
+        )  # fmt: skip
+        self.odd.clear()
         self.scopes, self.places, self.times, self.values, self.signs = [], [], [], [], []
         return emitted
 

@@ -44,6 +44,7 @@ _TAKES: dict[Needs, frozenset[str]] = {
 _WANTED = {"numbers": "numbers", "booleans": "booleans", "ordered": "values with an order"}
 _ORDERED = (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal)
 _PLAIN = frozenset({type(None), bool, int, float, *_ORDERED})
+_DERIVED = (int, float, tuple, list, *_ORDERED)
 _PARTIAL = (set, frozenset)  # `<` says which is a part of which: of two sets perhaps neither
 
 
@@ -258,8 +259,8 @@ class ValueAdmission:
     def _fault(self, value: Any, *, is_leaf: bool, in_64_bits: bool) -> Fault | None:
         """Return why a value is invalid; learn the kind of one that is valid."""
         name = self._name
-        if not is_leaf and isinstance(value, (tuple, list)) and (found := fault_of(value)):
-            return detail_of(name, value, found)  # before its parts are looked at one by one
+        if not is_leaf and isinstance(value, _DERIVED) and (found := fault_of(value)):
+            return detail_of(name, value, found)  # before it, or its parts, are compared
         kind = _kind_of_value(value)
         takes = _TAKES.get(self._needs)
         if kind is None or (takes is not None and kind not in takes):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any, final
 
@@ -53,6 +53,9 @@ from lowwater.windows._base import positive_duration
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_MS = 86_400_000
+_YEAR_2000 = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+_FAR = 10_000
+"""The exponent beyond which a decimal is encoded by its digits."""
 
 
 def id_bytes(columns: tuple[Column, ...]) -> list[bytes]:
@@ -136,7 +139,11 @@ def _one(value: Any) -> bytes:
     if isinstance(value, (int, float, Decimal, Fraction)):
         return _number(value)
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        value = value.astimezone(dt.UTC)
+        try:
+            value = value.astimezone(dt.UTC)
+        except OverflowError:  # before the year 1 or after 9999 in UTC
+            local = value.replace(tzinfo=dt.UTC, fold=0) - _YEAR_2000
+            value = [(local - (value.utcoffset() or dt.timedelta())) // dt.timedelta.resolution]
     elif isinstance(value, dt.datetime):
         value = value.replace(fold=0)  # equal whatever it is
     elif isinstance(value, dt.time):
@@ -146,6 +153,10 @@ def _one(value: Any) -> bytes:
 
 
 def _number(value: float | Decimal | Fraction) -> bytes:
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _FAR:
+        # Its ratio would have so many digits; no number but a decimal is equal to it.
+        exact = Context(prec=len(value.as_tuple().digits), Emax=MAX_EMAX, Emin=MIN_EMIN)
+        return b"r" + encode(str(value.normalize(exact)))
     try:
         over, under = value.as_integer_ratio()
     except OverflowError:  # it is infinite

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, time
 from typing import Any, TypeVar
 
 import msgspec
@@ -45,6 +45,8 @@ WEIGHT = "weight"
 RESERVED = frozenset({"window_start", "window_end", *(field.name for field in PANE_FIELDS)})
 EMISSION = ("emitted_at", "watermark")
 """The columns that say when a pane was emitted; nulls, for people, where that is infinite."""
+
+_WITH_ZONE = frozenset({datetime, time})
 
 _NOT_FOR_ARROW = (
     pa.ArrowInvalid,
@@ -372,7 +374,11 @@ def _is_mixed(column: Column) -> bool:
     """Return whether Arrow would coerce several types to one, such as a date and an int."""
     if column.arrow is not None or column.type is not None or column.data.dtype != object:
         return False
-    types = {type(value) for value in column.to_list() if value is not None}
+    values = column.to_list()
+    types = set(map(type, values)) - {type(None)}
+    if len(types) == 1 and not types.isdisjoint(_WITH_ZONE):
+        # To Arrow, one with a zone and one without are the same.
+        return len({value.tzinfo is None for value in values if value is not None}) > 1
     return len(types) > 1 and not types <= {int, float}
 
 

@@ -97,7 +97,7 @@ def are_leaves(values: Sequence[Any]) -> bool:
         if any(type(value) is Decimal and value.is_snan() for value in values):
             return False
         kinds.discard(Decimal)
-    return kinds <= _MORE_LEAVES and _fit(values)
+    return kinds <= _MORE_LEAVES and fit(values)
 
 
 def fault_of(value: Any) -> Fault | None:
@@ -122,7 +122,7 @@ def is_too_deep(value: Any) -> bool:
     return True
 
 
-def _fit(values: Any) -> bool:
+def fit(values: Any) -> bool:
     """Return whether the integers among values fit 64 bits, and all text is valid Unicode."""
     try:
         _PROBE.encode(values)
@@ -136,7 +136,9 @@ def _fault_of_leaf(value: Any) -> Fault | None:
         if isinstance(value, (np.datetime64, np.timedelta64)):
             return None
         item = value.item()
-        return _unknown(value) if isinstance(item, np.generic) else fault_of(item)
+        if isinstance(value, np.void) or isinstance(item, np.generic):
+            return _unknown(value)  # a record may change, and so has no hash
+        return fault_of(item)
     kind = type(value)
     if kind is bool:
         return None
@@ -145,7 +147,7 @@ def _fault_of_leaf(value: Any) -> Fault | None:
             return None
         return UNSTORABLE, "it has more than 64 bits"
     if kind is str:
-        return None if _fit(value) else (UNSTORABLE, "it is not valid Unicode")
+        return None if fit(value) else (UNSTORABLE, "it is not valid Unicode")
     if kind is Decimal:
         return (UNSTORABLE, "a signalling NaN equals nothing") if value.is_snan() else None
     if kind in _MORE_LEAVES:

@@ -165,15 +165,18 @@ def test_a_hook_that_fails_does_so_as_without_workers(count: int) -> None:
     assert not multiprocessing.active_children()
 
 
-def test_what_is_no_plain_value_is_refused_in_words() -> None:
+@pytest.mark.parametrize("workers", [None, 1, 2])
+def test_what_is_no_plain_value_is_a_dead_letter(workers: int | None) -> None:
     class Own:
         pass
 
     for at in range(6):  # whoever has the key
         stage = records().process(Fails(lambda record, ctx: ctx.emit(Own()), (at,)))
-        assert any(isinstance(each, Own) for each in stage.collect(workers=1).values())
-        with pytest.raises(DataError, match=r"Own cannot be passed between processes.*plain"):
-            stage.collect(workers=2)
+        result = stage.collect(workers=workers)
+        assert not any(isinstance(each, Own) for each in result.values())
+        (letter,) = result.errors
+        assert letter.reason == "unstorable"
+        assert str(letter.where).startswith("emit of process(Fails), key=")
 
 
 RUN = os.getpid()
