@@ -56,7 +56,10 @@ def identities(dsn: str, tables: Collection[str]) -> Identities:
                     psycopg.sql.Identifier(part).as_string(connection) for part in table.split(".")
                 )
                 named = {"schema": schema or None, "name": name, "quoted": quoted}
-                found[table] = set(connection.execute(_IDENTITY, named).fetchall())
+                try:
+                    found[table] = set(connection.execute(_IDENTITY, named).fetchall())
+                except psycopg.Error as error:  # no right to look into its schema
+                    LOG.debug("a server does not say what %r is: %s", table, type(error).__name__)
     except psycopg.Error as error:
         LOG.debug("a server does not say what its tables are: %s", type(error).__name__)
     return found

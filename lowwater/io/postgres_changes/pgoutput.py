@@ -250,7 +250,8 @@ class ChangeDecoder:
                 where=self._table.shown,
                 hint="Begin with a state directory and a slot of their own, so that the table is "
                 "read with its new columns; or name the columns to read with columns=, so that "
-                "others may come and go",
+                "others may come and go. One that the publication stops or begins to publish, as "
+                "a generated column, counts as gone or new",
             )
         return [found[name][0] for name in known]
 

