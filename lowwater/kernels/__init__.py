@@ -238,6 +238,10 @@ class Kernels(Protocol):
         """Return which hashes have all their bits in a filter; bool, shape (n,). O(n)."""
 
 
+_LONG_TEXT = 1 << 16
+_BYTES_OF_RECORD = 16
+
+
 class _Choice:
     """Which kernels this process uses."""
 
@@ -284,6 +288,16 @@ def count_records(records: int) -> None:
         use(wanted)
     elif choice.records >= WORTH_LOADING:
         use_best()
+
+
+def count_bytes(size: int) -> None:
+    """Count long texts that are hashed: one costs as much as thousands of records.
+
+    Otherwise a run over few records, of a megabyte each, would never load what hashes them in a
+    hundredth of the time.
+    """
+    if size >= _LONG_TEXT:
+        count_records(size // _BYTES_OF_RECORD)
 
 
 def use_best() -> None:

@@ -54,6 +54,7 @@ _OF_OUTPUTS = {
     )
 }
 _LOG = logging.getLogger("lowwater.pipeline")
+_LARGEST = 2**63 - 1
 
 
 class RunOptions(TypedDict, total=False):
@@ -131,9 +132,9 @@ class Outcomes:
         require_options(options, RunOptions.__annotations__, _OF_OUTPUTS)
         check_choice()
         size = options.get("bundle_size", BUNDLE_SIZE)
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _LARGEST:
             raise InvalidArgument(
-                f"{describe('bundle_size', size)} must be an int of at least 1",
+                f"{describe('bundle_size', size)} must be an int of at least 1, of 63 bits at most",
                 hint="Use, say, 50_000; or 1 to judge triggers after every element",
             )
         self._observer = observer_for(options.get("progress"))

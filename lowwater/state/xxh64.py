@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.kernels import kernels, plain_xxh64
+from lowwater.kernels import count_bytes, kernels, plain_xxh64
 from lowwater.time import Int64Array
 
 UInt64Array: TypeAlias = NDArray[np.uint64]
@@ -46,4 +46,6 @@ def hash_bytes(data: Any, starts: Int64Array, lengths: Int64Array, seed: int = 0
         seed: An unsigned integer of 64 bits.
     """
     text: NDArray[np.uint8] = np.frombuffer(b"" if data is None else data, dtype=np.uint8)
+    if len(lengths):
+        count_bytes(int(lengths.max()))
     return kernels().hash_bytes(text, starts, lengths, seed)

@@ -20,6 +20,7 @@ import lowwater.kernels
 from lowwater.errors import InvalidArgument, PipelineWarning
 from lowwater.kernels import Kernels, compiled, compiler, plain
 from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
+from lowwater.state.xxh64 import hash_bytes
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from tests.kernels import using
 
@@ -470,3 +471,15 @@ def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
     monkeypatch.setattr(compiled, "IS_CACHED", False)
     with using("numpy"), pytest.warns(PipelineWarning, match="Set NUMBA_CACHE_DIR"):
         lowwater.kernels.use("numba")
+
+
+def test_long_texts_count_for_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of a megabyte are worth loading what hashes them; short ones count for nothing."""
+    counted: list[int] = []
+    monkeypatch.setattr(lowwater.kernels, "count_records", counted.append)
+    starts = np.array([0, 0], dtype=np.int64)
+    for length in (0, 100, 65_535):
+        hash_bytes(b"x" * 65_535, starts, np.array([length, 1], dtype=np.int64))
+    assert counted == []
+    hash_bytes(b"x" * 1_000_000, starts, np.array([1, 1_000_000], dtype=np.int64))
+    assert counted == [62_500]

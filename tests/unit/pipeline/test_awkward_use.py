@@ -262,3 +262,13 @@ def test_a_time_no_calendar_knows_is_late_and_the_stream_goes_on() -> None:
     result = stream.aggregate(lw.count()).collect()
     assert [pane.value for pane in result.panes] == [1]
     assert [late.reason for late in result.late] == ["unwindowed"]
+
+
+@pytest.mark.parametrize("size", [2**63, 10**30, 0, -1])
+def test_a_bundle_size_is_of_64_bits(size: int) -> None:
+    rows = [{"at": 1, "k": 1}]
+    stream = lw.from_iterable(rows, time="at", unit="s").key_by("k")
+    counts = stream.window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    with pytest.raises(lw.InvalidArgument, match="bundle_size="):
+        counts.collect(bundle_size=size)
+    assert len(counts.collect(bundle_size=10**12).panes) == 1
