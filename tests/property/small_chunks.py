@@ -42,7 +42,7 @@ CHUNKS: dict[str, tuple[str, ...]] = {
     "engine.window.spilling": ("AT_ONCE", "_CHUNK", "_FEW"),
     "engine.window.window_state": ("_GARBAGE",),
     "kernels.plain": ("_FEW",),
-    "kernels.plain_xxh64": ("_BLOCK",),
+    "kernels.plain_xxh64": ("_AT_ONCE", "_BLOCK", "_FEW"),
     "state.deadlines": ("_FEW", "_HEAP"),
     "state.hashed_places": ("_AHEAD",),
     "state.id_set": ("_LARGE", "_ROOM"),
