@@ -120,8 +120,8 @@ def _(patch: pytest.MonkeyPatch) -> None:
     right = SourceReader._bundles_by_cut
 
     def by_cut(self: Any, entry: Any, sound: Any, cuts: Any) -> Any:
-        bundles, at, errors = right(self, entry, sound, cuts)
-        return [None] * len(bundles) if entry.stage else bundles, at, errors
+        bundles, *others = right(self, entry, sound, cuts)
+        return [None] * len(bundles) if entry.stage else bundles, *others
 
     patch.setattr(SourceReader, "_bundles_by_cut", by_cut)
 

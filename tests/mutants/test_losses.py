@@ -15,7 +15,7 @@ from tests.property.bundled import arrivals, run
 def meet(loss: Loss) -> None:
     """Run the case that meets a loss."""
     case, options = loss.case, {"batch": 60, **loss.options}
-    run(case.build, arrivals(400, case.inputs, case.written), 20, content="last", **options)
+    run(case.build, arrivals(400, case.inputs, case.written), 20, content=case.content, **options)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)

@@ -27,7 +27,9 @@ SHORT = [case for case in CASES.values() if case.is_short]
 def conserves(case: Case, kind: str, rows: int, size: int) -> None:
     assert is_strict()
     options = {"batch": size, **KINDS[kind]}
-    run(case.build, arrivals(rows, case.inputs, case.written), size, content="last", **options)
+    run(
+        case.build, arrivals(rows, case.inputs, case.written), size, content=case.content, **options
+    )
 
 
 @pytest.mark.parametrize(
