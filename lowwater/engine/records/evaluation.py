@@ -165,11 +165,12 @@ def _table_if_plain(records: Records, names: Sequence[str]) -> pa.Table | None:
     arrays: dict[str, pa.Array] = {}
     for name in names:
         column = records.columns[name]
+        values = column.to_list() if _is_of_objects(column) else None
         try:
-            array = column.to_arrow()
+            array = column.to_arrow() if values is None else pa.array(values)
         except _NOT_FOR_ARROW:
             return None
-        if _is_of_objects(column) and not one_kind(column.data.tolist(), array):
+        if values is not None and not one_kind(values, array):
             return None
         arrays[name] = _decoded(array)
     return _as_table(arrays, records.length)
