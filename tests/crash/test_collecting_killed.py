@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +35,12 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
 def world_in(folder: Path, launcher: Launcher, chance: random.Random) -> World:
     """Return a world whose runs are processes of their own."""
 
-    def epoch() -> int:
+    def record() -> Any:
         try:
             with RocksStore(folder / "state", read_only=True) as store:
-                record = read_run(store, "state")
+                return read_run(store, "state")
         except StateError:  # there is none yet
-            return -1
-        return -1 if record is None else int(record["epoch"])
+            return None
 
     def runner(plan: Plan, how: str) -> bool:
         (folder / "plan.json").write_text(json.dumps(plan))
@@ -51,7 +51,7 @@ def world_in(folder: Path, launcher: Launcher, chance: random.Random) -> World:
         assert code in {0, -death}, f"{how}: {code}\n{errors}"
         return code != 0
 
-    return World(folder, runner, epoch, chance)
+    return World(folder, runner, record, chance)
 
 
 def death(chance: random.Random) -> str:

@@ -23,10 +23,9 @@ def world_in(folder: Path, chance: random.Random) -> World:
     """Return a world whose runs are in this process, over a store in memory."""
     contents = MemoryContents()
 
-    def epoch() -> int:
+    def record() -> Any:
         with MemoryStore(contents) as store:
-            record = read_run(store, "state")
-        return -1 if record is None else int(record["epoch"])
+            return read_run(store, "state")
 
     def runner(plan: Plan, how: str) -> bool:
         kind, _, count = how.partition(":")
@@ -52,7 +51,7 @@ def world_in(folder: Path, chance: random.Random) -> World:
             die()
         return False
 
-    return World(folder, runner, epoch, chance)
+    return World(folder, runner, record, chance)
 
 
 class _Stop(Exception):

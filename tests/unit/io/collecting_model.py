@@ -111,13 +111,13 @@ class World:
     Args:
         folder: An empty folder.
         runner: Runs plans.
-        epoch: Returns the last epoch of the state, -1 if there is none.
+        record: Returns the record of the run in the state; ``None`` if there is none.
         chance: Decides.
     """
 
     folder: Path
     runner: Runner
-    epoch: Callable[[], int]
+    record: Callable[[], Mapping[str, Any] | None]
     chance: random.Random
     story: list[str] = field(default_factory=list)
     deaths: int = 0
@@ -130,6 +130,16 @@ class World:
     def __post_init__(self) -> None:
         write_files(self.folder / "in")
         self.now = [self._new("main"), self._new("side 0")]
+
+    def epoch(self) -> int:
+        """Return the last epoch of the state, -1 if there is none."""
+        record = self.record()
+        return -1 if record is None else int(record["epoch"])
+
+    def _is_over(self) -> bool:
+        """Whether the input has ended: nothing new could get anything."""
+        record = self.record()
+        return bool(record and record["run"] and record["run"]["ended"])
 
     def _new(self, name: str) -> Output:
         kind = self.chance.choice(list(KINDS))
@@ -154,8 +164,7 @@ class World:
         self.story.append(how)
         died = self.runner(self.plan, how)
         self.deaths += died
-        # Nothing new could get anything from here on.
-        self.is_complete = not died and how != "stop"
+        self.is_complete = not died
 
     def finish(self) -> None:
         """Run to the end, and count."""
@@ -168,7 +177,7 @@ class World:
         match self.chance.randrange(8):
             case 0 if len(self.now) > 1 and self.now[-1] in settled:
                 self._remove(self.now.pop())
-            case 1 if len(self.now) < 3:
+            case 1 if len(self.now) < 3 and not self._is_over():
                 self._names += 1
                 self.now.append(self._new(f"side {self._names}"))
                 self._told(f"{self.now[-1].name} comes")
