@@ -28,7 +28,7 @@ SHORT = [case for case in CASES.values() if case.is_short]
 LARGE = [case for case in CASES.values() if case.is_large]
 DURABLE: dict[str, dict[str, Any]] = {
     "restarts": {"restarts": 2},
-    "memory": {"memory": 40_000},
+    "memory": {"memory": 4_000},
     "memory and restarts": {"memory": 4_000, "restarts": 3},
     "workers": {"workers": 2},
     "workers and restarts": {"workers": 3, "restarts": 2},
