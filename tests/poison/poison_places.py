@@ -75,12 +75,12 @@ class EmitsAside:
     def on_record(self, record: Any, ctx: Any) -> None:
         ctx.number.set(record["n"])
         ctx.later.set(ctx.time + 1)
-        ctx.emit({"n": record["n"]})
+        ctx.emit({"seen": record["n"]})
 
     def on_timer(self, name: str, ctx: Any) -> None:
         number = ctx.number.get()
-        ctx.emit({"n": number, "odd": {"inner": VALUES[number]}})
-        ctx.emit({"n": -number, "odd": 0})
+        ctx.emit({"odd": {"inner": VALUES[number]}})
+        ctx.emit({"odd": -number})
 
 
 VALUES: dict[int, Any] = {}
@@ -116,7 +116,7 @@ def _named(stream: Any) -> Any:
 
 
 def _other(stream: Any) -> Any:
-    return _named(stream).filter(lw.col("n") % 2 == 0)
+    return _named(stream).filter((lw.col("n") % 2 == 0) & (lw.col("n") < 1000))
 
 
 def _key(n: int) -> str:
@@ -158,7 +158,7 @@ PLACES: dict[str, Place] = {
     "process in windows": Place(lambda s: _windows(s, "k").process(Echo()), python=True),
     "emitted value": Place(lambda s: s.key_by("k").process(EmitsValue()), "", python=True),
     "emitted record": Place(lambda s: s.key_by("k").process(EmitsRecord()), "", python=True),
-    "emitted by a timer": Place(lambda s: s.key_by("k").process(EmitsAside()), "", python=True),
+    "emitted by a timer": Place(lambda s: s.key_by("n").process(EmitsAside()), "", python=True),
     "emitted to a stage": Place(
         lambda s: _windows(s.key_by("k").process(EmitsRecord()), "k").aggregate(
             a=lw.collect("x"), c=lw.count()
@@ -185,13 +185,15 @@ PLACES: dict[str, Place] = {
     "aggregate of a table": Place(
         lambda s: s.table(key="n").group_by("k").aggregate(a=lw.max("v")).changes()
     ),
-    "key of a join": Place(lambda s: _named(s).join(_other(s), on="v", within="1m")),
+    "key of a join": Place(lambda s: _named(s).join(_other(s), on="v", within="1m", how="left")),
     "joined": Place(lambda s: _named(s).join(_other(s), on="n", within="1m", how="left")),
     "joined in windows": Place(
         lambda s: _named(s).join(_other(s), on="n", within=lw.FixedWindows("1h"), how="outer")
     ),
     "versions": Place(lambda s: _named(s).join_as_of(_other(s), on="k")),
-    "order of versions": Place(lambda s: _named(s).join_as_of(_named(s), on="k", order="v")),
+    "order of versions": Place(
+        lambda s: s.select("k", "n").join_as_of(_named(s), on="k", order="v")
+    ),
     "joined tables": Place(
         lambda s: (
             _named(s).table(key="n").join(_other(s).table(key="k"), on="k", how="left").changes()
@@ -201,6 +203,8 @@ PLACES: dict[str, Place] = {
         lambda s: s.key_by("k").window(lw.Sessions(gap_column="v")).aggregate(c=lw.count()),
         sound=lambda n: 1_000_000 + n,
     ),
-    "time": Place(lambda s: _windows(s, "k").aggregate(c=lw.count()), "t", lambda n: n * 1_000_000),
+    "time": Place(
+        lambda s: _windows(s, "k").aggregate(c=lw.count()), "t", lambda n: n * 1_000_000, moves=True
+    ),
 }
 """The places by name."""

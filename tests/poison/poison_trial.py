@@ -157,12 +157,16 @@ def canonical(value: Any) -> Any:
         return str(value)
     if isinstance(value, str):
         text = str.__str__(value).encode("utf-8", "backslashreplace").decode()
+        if text[:5] in ("0001-", "9999-") and text[10:11] == "T":
+            return f"{text[:4]}, beyond Python's years in UTC"
         return text if len(text) < 200 else f"{text[:20]}… {len(text)}"
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         try:
             value = value.astimezone(dt.UTC)
-        except OverflowError:
-            return value.isoformat()
+        except OverflowError:  # Arrow gives back the nearest that Python can hold, a file text
+            return canonical(value.isoformat())
+        if value.year in (1, 9999):
+            return canonical(value.isoformat())
     if isinstance(value, dict):
         return {repr(canonical(name)): canonical(item) for name, item in value.items()}
     if isinstance(value, (set, frozenset)):

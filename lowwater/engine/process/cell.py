@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn, final
 from uuid import UUID
 
 from lowwater.engine.process.declarations import Cell, CellKind
-from lowwater.engine.records.storable import MOST_NESTED
+from lowwater.engine.records.storable import MOST_NESTED, fault_of
 from lowwater.errors import InvalidArgument, StateError, describe, user_code
 from lowwater.state.codec import encode
 from lowwater.state.formats import damaged
@@ -23,6 +23,7 @@ FIXED = frozenset(
     }
 )  # fmt: skip
 """Types whose values are immutable, and so is all they contain."""
+_DEEP = 8
 _KNOWN = FIXED - {Decimal}
 """Those of them whose values can all be held, but for integers and text that are too much."""
 
@@ -152,7 +153,9 @@ def own(value: Any, odd: set[str] | None = None, tag: str = "", depth: int = 0) 
     kind = type(value)
     if kind in _KNOWN:
         return value
-    if depth > MOST_NESTED:  # such a record becomes a dead letter
+    if depth >= MOST_NESTED or (depth == _DEEP and fault_of(value) is not None):
+        # Such a record becomes a dead letter, but for one of just that depth. A copy might have no
+        # end: a list may be in itself, or in another one many times over.
         return _odd(value, odd, tag)
     below = depth + 1
     if kind is dict:

@@ -1,0 +1,34 @@
+"""S-B1: a value that a later part cannot hold costs its own record, at every place, in every run.
+
+Poison records beside sound ones: no run stops, each poison record is one dead letter or is held,
+and the sound records come to what they come to without them. All of it is the same in one bundle,
+in bundles of one, over a restart and with workers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.examples import is_campaign
+from tests.poison.poison_places import PLACES
+from tests.poison.poison_trial import problems_of
+from tests.poison.poison_values import VALUES
+
+SAMPLE = (
+    "int beyond 64 bits", "nan", "decimal nan", "decimal signalling nan", "fraction", "ip address",
+    "int enum", "lone surrogate", "surrogate inside", "bytearray", "dict with a bad value",
+    "tuple", "tuple with nan", "tuple with a big int", "naive datetime", "foreign zone",
+    "first datetime", "numpy void", "pandas NaT", "no hash", "no equality", "no repr", "odd number",
+    "nested 41", "nested 100,000", "endless", "doubled",
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::lowwater.errors.LowwaterWarning")
+@pytest.mark.parametrize("name", PLACES)
+def test_a_poison_record_costs_itself_alone(name: str, tmp_path: Path) -> None:
+    together = {odd: VALUES[odd] for odd in SAMPLE}
+    alone = [{odd: value} for odd, value in VALUES.items()] if is_campaign() else []
+    for at, values in enumerate([together, *alone]):
+        assert problems_of(PLACES[name], values, tmp_path / str(at)) == [], values.keys()
