@@ -654,7 +654,6 @@ class LocalRun:
             of.watermark = Instant(operator.watermark)
             of.output_watermark = Instant(operator.output_watermark)
             of.open_windows = operator.open_windows
-        self._ledger.settle()
         metrics.sum_up(self._ends)
         last = self._stages[-1].operator
         metrics.watermark = Instant(last.watermark)

@@ -322,6 +322,10 @@ class Ledger:
         for run, counts in zip(runs, self._inputs_of, strict=True):
             run.metrics.steps = [step for one in counts for step in one.steps]
         self._differences = Differences()
+        self._handed = [
+            [inputs.get((run.number, nth), InputCounts()) for nth in range(len(run.stage.inputs))]
+            for run in runs
+        ]
         self._queued = [0] * len(runs)
         self._arrived_before = [0] * len(runs)
         self._left_late = self._left_rows = self._reported = 0
@@ -353,6 +357,7 @@ class Ledger:
                 counts = self._inputs.get((run.number, nth))
                 if counts is not None and not counts.is_known:
                     counts.since = self._given(flow.origin, flow.output)
+        self._settle()
         self._arrived_before = [run.metrics.arrived for run in self._runs]
         self._late_before, self._rows_before = self._late(), self._rows()
         self._dead_before = self._dead()
@@ -366,13 +371,15 @@ class Ledger:
         """
         for bundle in bundles:
             count = len(bundle.bundle)
-            self._inputs[bundle.stage, bundle.nth].handed += count
+            self._handed[bundle.stage][bundle.nth].handed += count
             if not done:
                 self._queued[bundle.stage] += count
 
     def report(self, count: int) -> None:
         """Count records of inputs that are reported as dead letters, or were by an earlier run."""
         self._reported += count
+        if count:
+            self._settle()
 
     def leave(self, outcome: Outcome) -> None:
         """Count what leaves the run."""
@@ -383,7 +390,7 @@ class Ledger:
         for emitted in outcome.emitted.values():
             self._left_rows += len(emitted)
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Bring the dead letters of stages up to date. O(inputs)."""
         for run, inputs in zip(self._runs, self._inputs_of, strict=True):
             run.metrics.dead = sum([counts.invalid for counts in inputs])
