@@ -259,7 +259,8 @@ class ValueAdmission:
     def _fault(self, value: Any, *, is_leaf: bool, in_64_bits: bool) -> Fault | None:
         """Return why a value is invalid; learn the kind of one that is valid."""
         name = self._name
-        if not is_leaf and isinstance(value, _DERIVED) and (found := fault_of(value)):
+        is_more = isinstance(value, _DERIVED) and type(value) not in _PLAIN
+        if is_more and not is_leaf and (found := fault_of(value)) is not None:
             return detail_of(name, value, found)  # before it, or its parts, are compared
         kind = _kind_of_value(value)
         takes = _TAKES.get(self._needs)
