@@ -51,8 +51,8 @@ def the_stage(built: Any, **options: Any) -> StageMetrics:
 )
 def test_a_refused_record_is_dropped_once(order: Any, windows: Any) -> None:
     keyed = stream().key_by("k")
-    keyed = keyed if windows is None else keyed.window(windows)
-    stage = the_stage(keyed.process(Refusing(), order=order))
+    scoped = keyed if windows is None else keyed.window(windows)
+    stage = the_stage(scoped.process(Refusing(), order=order))
     sound = ROWS * 99 // 100
     assert (stage.arrived, stage.dropped) == (sound, ROWS // 10)
     assert stage.admitted == sound - ROWS // 10
