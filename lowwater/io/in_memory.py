@@ -19,27 +19,16 @@ from lowwater.engine.records.batch import (
     readable,
     require_open_names,
 )
+from lowwater.engine.records.calls import said
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.problems import FailedCall
 from lowwater.engine.records.storable import MOST_NESTED, NESTED, is_too_deep, writable
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.io.valid_text import checked_records
 
 _PATIENCE = 1000
 """A column that is missing from this many elements is an error, not a null."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """Marks an element on which a user's function failed; the element becomes a dead letter."""
-
-    failure: str
-
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # so that it is no valid key
-
-    def __repr__(self) -> str:
-        return f"<{self.failure}>"
 
 
 @final
@@ -392,5 +381,7 @@ def _extent(data: Any) -> str:
 def _attempt(function: Callable[[Any], Any], item: Any) -> Any:
     try:
         return function(item)
+    except MemoryError:
+        raise
     except Exception as error:  # S-B1: an unreadable event time or key is a dead letter
-        return _Unreadable(f"{type(error).__name__}: {error}")
+        return FailedCall(said(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lowwater.display.text import repr_of
 from lowwater.engine.join.tables import DELETED
 from lowwater.engine.process.output import TIME
-from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.batch import HIDDEN, Records, is_name
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stepping import Rejected, Stepped
-from lowwater.errors import DataError
-from lowwater.time import Int64Array
+from lowwater.engine.records.storable import Fault, writable
+from lowwater.errors import DataError, describe
 
 UNKNOWN_OP = "unknown_op"
 """The reason of a dead letter for a change of no known operation."""
@@ -66,6 +67,33 @@ class FromChangelog:
         Raises:
             DataError: A column is missing, or does not hold rows.
         """
+        try:
+            judged = self._by_column(records)
+        except DataError:
+            raise
+        except _NOT_FOR_ARROW:  # S-B1: some value is not like the others
+            judged = self._by_row(records)
+        gone, come = np.flatnonzero(judged.goes), np.flatnonzero(judged.puts)
+        origin = np.concatenate((gone, come))
+        is_gone = np.repeat([True, False], [len(gone), len(come)])
+        order = np.lexsort((~is_gone, origin))
+        origin, is_gone = origin[order], is_gone[order]
+        places = origin + np.where(is_gone, 0, len(records))
+        columns = {
+            name: column.take(origin)
+            for name, column in records.columns.items()
+            if name.startswith(HIDDEN) or name in self.keep
+        }
+        columns[TIME] = self._column(records, self.time).take(origin)
+        columns |= {name: column.take(places) for name, column in judged.fields.items()}
+        columns[DELETED] = Column(is_gone)
+        made = records.derived(columns, origin)
+        # An update that moves to another key is one record, of which two are made.
+        passed = int(np.count_nonzero(judged.puts | judged.goes))
+        rejected = _dead_letters(records, judged.faults)
+        return Stepped(made, origin, rejected, judged.ignored, passed=passed)
+
+    def _by_column(self, records: Records) -> _Judged:
         before = self._rows(records, self.before)
         after = self._rows(records, self.after)
         codes = _code_texts(self._column(records, self.op))
@@ -81,25 +109,81 @@ class FromChangelog:
         puts, deletes = puts & has_after, deletes & has_before
         # An update that changes the key first deletes the old row.
         moved = puts & has_before & self._differ(before, after)
-        gone, come = np.flatnonzero(deletes | moved), np.flatnonzero(puts)
-        origin = np.concatenate((gone, come))
-        is_gone = np.repeat([True, False], [len(gone), len(come)])
-        order = np.lexsort((~is_gone, origin))
-        origin, is_gone = origin[order], is_gone[order]
-        places = origin + np.where(is_gone, 0, len(records))
-        columns = {
-            name: column.take(origin)
-            for name, column in records.columns.items()
-            if name.startswith(HIDDEN) or name in self.keep
+        bad = np.flatnonzero(unknown | lacking)
+        ops = self._column(records, self.op).take(bad).to_list() if bad.size else []
+        faults = {
+            row: self._fault(op, is_known=not unknown[row])
+            for row, op in zip(bad.tolist(), ops, strict=True)
         }
-        columns[TIME] = self._column(records, self.time).take(origin)
-        columns |= self._fields(before, after, places)
-        columns[DELETED] = Column(is_gone)
-        made = records.derived(columns, origin)
-        rejected = self._rejected(records, unknown, lacking, codes)
-        # An update that moves to another key is one record, of which two are made.
-        passed = int(np.count_nonzero(puts | deletes))
-        return Stepped(made, origin, rejected, ignored, passed=passed)
+        return _Judged(puts, deletes | moved, self._fields(before, after), faults, ignored)
+
+    def _by_row(self, records: Records) -> _Judged:
+        """Judge each change by itself, as where the values of several have no type in common."""
+        length = len(records)
+        puts, goes = np.zeros(length, np.bool_), np.zeros(length, np.bool_)
+        faults: dict[int, Fault] = {}
+        rows: list[Mapping[str, Any] | None] = [None] * (2 * length)
+        ignored = 0
+        changes = zip(
+            *(self._column(records, name).to_list() for name in (self.op, self.before, self.after)),
+            strict=True,
+        )
+        for at, (op, before, after) in enumerate(changes):
+            code = _code_text(op)
+            is_put, is_delete = code in self.puts, code in self.deletes
+            if self.tombstones and op is None and before is None and after is None:
+                ignored += 1
+            elif not is_put and not is_delete:
+                faults[at] = self._fault(op, is_known=False)
+            elif (after if is_put else before) is None:
+                faults[at] = self._fault(op, is_known=True)
+            elif (wrong := self._wrong_row(before, after if is_put else None)) is not None:
+                faults[at] = wrong
+            else:
+                rows[at], rows[length + at] = before, after if is_put else None
+                puts[at] = is_put
+                goes[at] = is_delete or (before is not None and self._moves(before, after))
+        names = dict.fromkeys(
+            (*self.key, *(name for row in rows[length:] if row is not None for name in row))
+        )
+        fields = {
+            name: Column.of_objects(
+                [
+                    row.get(name)
+                    if row is not None and (at >= length or name in self.key)
+                    else None
+                    for at, row in enumerate(rows)
+                ]
+            )
+            for name in names
+        }
+        return _Judged(puts, goes, fields, faults, ignored)
+
+    def _wrong_row(self, before: Any, after: Any) -> Fault | None:
+        for name, row in ((self.before, before), (self.after, after)):
+            if row is None:
+                continue
+            if not isinstance(row, Mapping):
+                what = f"{describe(name, row)} is not a row"
+                return "wrong_type", what
+            bad = next((field for field in row if not is_name(field)), None)
+            if bad is not None:
+                return "wrong_type", f"{bad!r} in {name} cannot be the name of a column"
+        return None
+
+    def _moves(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+        """Return whether the key before a change is another than that after it."""
+        pairs = [(before.get(name), after.get(name)) for name in self.key]
+        return any(
+            _are_unequal(old, new) for old, new in pairs if old is not None and new is not None
+        )
+
+    def _fault(self, op: Any, *, is_known: bool) -> Fault:
+        if not is_known:
+            known = ", ".join(map(repr, (*self.puts, *self.deletes)))
+            return UNKNOWN_OP, f"{self.op} is {repr_of(op)}, and {known} are known"
+        name = self.before if _code_text(op) in self.deletes else self.after
+        return NO_ROW, f"{self.op} is {op!r}, and {name} is null"
 
     def _column(self, records: Records, name: str) -> Column:
         if name not in records.columns:
@@ -111,8 +195,11 @@ class FromChangelog:
         return records.columns[name]
 
     def _rows(self, records: Records, name: str) -> pa.Array:
-        array = self._column(records, name).to_arrow()
+        column = self._column(records, name)
+        array = column.to_arrow()
         if not pa.types.is_struct(array.type) and not pa.types.is_null(array.type):
+            if column.arrow is None and column.type is None:  # other batches may hold rows
+                raise TypeError(f"{name!r} holds {array.type}")
             raise DataError(
                 f"the column {name!r} holds values of type {array.type}, not rows",
                 where=_WHERE,
@@ -131,36 +218,70 @@ class FromChangelog:
             found |= differs.to_numpy(zero_copy_only=False)
         return found
 
-    def _fields(self, before: pa.Array, after: pa.Array, places: Int64Array) -> dict[str, Column]:
-        """Return the columns of the rows; of a deletion only the key is there."""
+    def _fields(self, before: pa.Array, after: pa.Array) -> dict[str, Column]:
+        """Return the fields of the rows before all changes, then of those after them.
+
+        Of the rows before there is only the key.
+        """
         found: dict[str, Column] = {}
         for name in dict.fromkeys((*self.key, *_names(after))):
             new = _field(after, name)
             old = _field(before, name) if name in self.key else pa.nulls(len(before), new.type)
             if pa.types.is_null(new.type):
                 new = new.cast(old.type)
-            both = pa.concat_arrays([old.cast(new.type), new])
-            found[name] = Column.from_arrow(both.take(pa.array(places)))
+            found[name] = Column.from_arrow(pa.concat_arrays([old.cast(new.type), new]))
         return found
 
-    def _rejected(
-        self, records: Records, unknown: Mask, lacking: Mask, codes: pa.Array
-    ) -> Sequence[Rejected]:
-        rows = np.flatnonzero(unknown | lacking)
-        if not rows.size:
-            return ()
-        found = []
-        for row, record in zip(rows.tolist(), records.rows(rows, exact=True), strict=True):
-            code = codes[row].as_py()
-            if unknown[row]:
-                known = ", ".join(map(repr, (*self.puts, *self.deletes)))
-                reason, detail = UNKNOWN_OP, f"{self.op} is {code!r}, and {known} are known"
-            else:
-                name = self.before if code in self.deletes else self.after
-                reason, detail = NO_ROW, f"{self.op} is {code!r}, and {name} is null"
-            where = records.place(row) or _WHERE
-            found.append((row, ErrorRecord(record, reason, detail, where)))
-        return found
+
+_NOT_FOR_ARROW = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What changes do.
+
+    Args:
+        puts: Which of them put a row.
+        goes: Which of them delete a row, of another key if they put one.
+        fields: The fields of the rows before the changes, then of those after them.
+        faults: Why others are invalid, by row.
+        ignored: How many do nothing.
+    """
+
+    puts: Mask
+    goes: Mask
+    fields: Mapping[str, Column]
+    faults: Mapping[int, Fault]
+    ignored: int
+
+
+def _dead_letters(records: Records, faults: Mapping[int, Fault]) -> Sequence[Rejected]:
+    if not faults:
+        return ()
+    rows = np.array(sorted(faults), dtype=np.int64)
+    return [
+        (row, ErrorRecord(writable(record), *faults[row], records.place(row) or _WHERE))
+        for row, record in zip(rows.tolist(), records.rows(rows, exact=True), strict=True)
+    ]
+
+
+def _code_text(value: Any) -> str | None:
+    """Return the text of one operation, as :func:`_code_texts` does; ``None`` if it has none."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        text: str | None = pa.scalar(value).cast(pa.string()).as_py()
+    except _NOT_FOR_ARROW:
+        return None
+    return text
+
+
+def _are_unequal(old: Any, new: Any) -> bool:
+    try:
+        return bool(old != new)
+    except Exception:  # whatever a class of the user raises there; admission judges both keys
+        return True
 
 
 def _code_texts(column: Column) -> pa.Array:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import has_hash
-from lowwater.engine.records.problems import Problems, is_nan
+from lowwater.engine.records.problems import FailedCall, Problems, is_nan
 from lowwater.engine.records.storable import (
     UNSTORABLE,
     Fault,
@@ -84,6 +84,8 @@ def _fault_of_key(value: Any, name: str, noun: str) -> Fault | None:
     """Return why a value that is not null cannot be a key, or a part of one."""
     if is_nan(value):
         return f"null_{noun}", f"the {noun} {name!r} is {value!r}"
+    if isinstance(value, FailedCall):
+        return "wrong_type", f"the function {name}= failed: {value.failure}"
     found = fault_of(value)
     if found is not None and found[0] != UNSTORABLE:  # too deep to be looked at
         return detail_of(name, value, found)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.problems import Problems, is_nan
+from lowwater.engine.records.problems import FailedCall, Problems, is_nan
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, describe
 from lowwater.time import (
     DAY_US,
@@ -356,6 +356,9 @@ def _one(value: Any, row: int, name: str, problems: Problems, format: TimeFormat
             problems.add(row, "time_out_of_range", _OUT_OF_RANGE)
             return 0
         return int(value)
+    if isinstance(value, FailedCall):
+        problems.add(row, "bad_time", f"the function {name}= failed: {value.failure}")
+        return 0
     try:
         if format.timezone is not None:
             value = _localized(value, name, format.timezone)

@@ -114,6 +114,9 @@ class ValueAdmission:
         kind = self._typed_kind(column)
         if kind == "null":
             return column
+        if self._is_all_nan(column):
+            self._note_nan(column, problems)
+            return column
         if self._kind is None:
             self._check_kind(kind, column)
         if kind != self._kind:
@@ -126,6 +129,9 @@ class ValueAdmission:
         kind = self._typed_kind(column)
         if kind == "null":
             return self._nulls(len(column))
+        if self._is_all_nan(column):
+            self._note_nan(column, problems)
+            return self._nulls(len(column))
         if self._kind is None:
             self._check_kind(kind, column)
         if kind != self._kind:
@@ -137,6 +143,18 @@ class ValueAdmission:
             return self._cast(column, problems)
         self._type = column.type
         return column
+
+    def _is_all_nan(self, column: Column) -> bool:
+        """Whether no record of a batch is valid, so that nothing may be learned from it (S-B1)."""
+        if self._floating or self._needs not in ("numbers", "ordered"):
+            return False
+        if self._kind not in (None, "number") or self._typed_kind(column) != "number":
+            return False
+        data = column.data
+        if data.dtype != np.float64 or column.valid is not None or not data.size:
+            return False
+        # The minimum is NaN if any value is: a sound column is not looked at any further.
+        return math.isnan(data.min()) and bool(np.isnan(data).all())
 
     @staticmethod
     def _typed_kind(column: Column) -> str:
@@ -235,8 +253,15 @@ class ValueAdmission:
                 return None
         except OverflowError:
             return None
+        if ints is None:
+            floats = np.array(filled, dtype=np.float64)
+            # S-B1: a NaN is invalid, and must not make floats of the integers beside it.
+            if math.isnan(floats.min()) and not any(type(v) is float and v == v for v in values):
+                return None
+            self._kind = "number"
+            return Column(floats, valid)
         self._kind = "number"
-        return Column(np.array(filled, dtype=np.float64) if ints is None else ints, valid)
+        return Column(ints, valid)
 
     def _one_by_one(
         self, values: list[Any], problems: Problems, *, in_64_bits: bool = True
@@ -274,8 +299,6 @@ class ValueAdmission:
             if in_64_bits and not _fits(value):
                 return "wrong_type", f"{describe(name, value)} does not fit 64 bits"
         elif is_nan(value) or (kind.startswith(_NESTED) and _holds_nan(value)):
-            self._kind = kind
-            self._floating |= is_number
             return "nan", f"{name!r} is NaN" if is_nan(value) else f"{name!r} holds NaN"
         if not is_leaf and (found := fault_of(value)):
             return detail_of(name, value, found)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from lowwater.display.text import repr_of
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.time import Int64Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """Stands for the event time or key of an element for which the user's function failed.
+
+    Args:
+        failure: The exception, in words.
+    """
+
+    failure: str
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # so that it is no valid key
 
 
 @final

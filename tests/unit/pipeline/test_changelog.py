@@ -172,5 +172,50 @@ def test_what_is_refused() -> None:
         lw.debezium([change("c", None, ULM)], key="id")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="there is no column 'new'"):
         lw.changelog(some, key="id", after="new").rows()
+    text = pa.table({"at": [1], "op": ["c"], "before": pa.nulls(1), "after": ["{}"]})
     with pytest.raises(DataError, match="'after' holds values of type string, not rows"):
-        rows([change("c", None, "{}")])
+        lw.changelog(lw.from_frame(text, time="at", unit="s"), key="id").rows()
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("bad", "reason", "detail"),
+    [
+        (change(5, None, {"id": 2}), "unknown_op", "op is 5, and"),
+        (change(b"\xff", None, {"id": 2}), "unknown_op", "op is b'"),
+        (change(["c"], None, {"id": 2}), "unknown_op", "op is ['c'], and"),
+        (change("c", None, "{}"), "wrong_type", "after='{}' (str) is not a row"),
+        (change("u", 5, {"id": 2}), "wrong_type", "before=5 (int) is not a row"),
+        (change("d", "1", None), "wrong_type", "before='1' (str) is not a row"),
+        (change("c", None, {"id": 2, 5: 1}), "wrong_type", "5 in after cannot be the name"),
+        (change("c", None, {"id": 10**30}), "unstorable", "more than 64 bits"),
+        (change("c", None, {"id": 2, "city": "\ud800"}), "unstorable", "not valid Unicode"),
+        (change("c", None, {"id": [2]}), "wrong_type", "cannot be a key"),
+        (change("u", None, None), "no_row", "op is 'u', and after is null"),
+    ],
+)
+def test_a_change_that_is_like_no_other_is_one_dead_letter(
+    bad: dict[str, Any], reason: str, detail: str, size: int
+) -> None:
+    """S-B1: whatever it holds, in bundles of any size."""
+    two = {"id": 3, "city": "Jena"}
+    changes = [change("c", None, ULM), bad, change("c", None, two), change("u", ULM, BONN)]
+    table = lw.debezium(stream(changes), key="id")
+    found = table.changes(form="upsert").collect(on_error="dead_letter", bundle_size=size)
+    assert [error.reason for error in found.errors] == [reason]
+    assert detail in found.errors[0].detail
+    rows_in_the_end = {row["id"]: row["city"] for row in found.values()}
+    assert rows_in_the_end == {1: "Bonn", 3: "Jena"}
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_rows_of_mixed_types_are_kept_as_they_are(size: int) -> None:
+    changes = [
+        change("c", None, {"id": 1, "city": "Ulm"}),
+        change("c", None, {"id": "one", "city": 2**53 + 1}),
+        change("c", None, {"id": 2, "city": 1.5}),
+        change("u", {"id": "one"}, {"id": 3, "city": None}),
+        change("d", {"id": 2, "city": "any"}, None),
+    ]
+    found = rows(changes, bundle_size=size, on_error="raise")
+    assert sorted(found, key=lambda row: row["id"]) == [ULM, {"id": 3, "city": None}]

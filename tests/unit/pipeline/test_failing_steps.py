@@ -478,3 +478,48 @@ def test_each_dead_letter_of_a_durable_run_is_delivered_once_whatever_stops_it(
             break
     assert stops > 3
     assert written(folder) == wanted
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize("argument", ["time", "key"])
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("\ud800"), _Unprintable()])
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_time_or_key_whose_function_fails_says_so(
+    argument: str, error: Exception, size: int
+) -> None:
+    """S-B1: as a time or key that cannot be read."""
+
+    def function(record: dict[str, Any]) -> Any:
+        if record["n"] == 1:
+            raise error
+        return record["n"]
+
+    options: dict[str, Any] = {"time": "n", "key": "n", argument: function}
+    counts = (
+        lw.from_iterable([{"n": n} for n in range(3)], unit="s", **options)
+        .window(lw.FixedWindows("1m"))
+        .aggregate(total=lw.count())
+    )
+    found = counts.collect(bundle_size=size)
+    assert sum(pane.value for pane in found.panes) == 2
+    (letter,) = found.errors
+    assert letter.reason == {"time": "bad_time", "key": "wrong_type"}[argument]
+    assert f"the function {argument}= failed: {type(error).__name__}" in letter.detail
+    assert letter.record == {"n": 1}
+    with pytest.raises(lw.DataError, match=f"the function {argument}= failed"):
+        counts.collect(on_error="raise")
+
+
+@pytest.mark.parametrize("argument", ["time", "key"])
+def test_memory_that_ends_in_a_function_is_no_dead_letter(argument: str) -> None:
+    def function(record: dict[str, Any]) -> Any:
+        raise MemoryError
+
+    options: dict[str, Any] = {"time": "n", "key": "n", argument: function}
+    stream = lw.from_iterable([{"n": 1}], unit="s", **options)
+    with pytest.raises(MemoryError):
+        stream.window(lw.FixedWindows("1m")).aggregate(total=lw.count()).collect(on_error="dead_letter")

@@ -40,6 +40,9 @@ def admission_for(needs: Mapping[str, Needs] | None = None, **options: Any) -> A
     return Admission(time="t", keys=("k",), needs=needs or {}, **options)
 
 
+NAN = float("nan")
+
+
 def reasons(admitted: Admitted) -> list[str]:
     return [error.reason for error in admitted.errors]
 
@@ -421,3 +424,34 @@ def test_too_far_ahead_stops_where_errors_do() -> None:
     admission = admission_for(max_ahead_us=1, on_error="raise")
     with pytest.raises(DataError, match=r"too_far_ahead.*more than 1us ahead"):
         admission.admit(records(t=[5], k=[1]), clock=3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    ("values", "sound"),
+    [
+        ([1, NAN, 2**53 + 1], [1, 2**53 + 1]),
+        ([NAN, NAN, 2**53 + 1, None], [2**53 + 1, None]),
+        ([NAN, 2**53 + 1, np.float64("nan"), 3], [2**53 + 1, 3]),
+        ([NAN, "b", "a"], ["b", "a"]),
+        ([(NAN, 1), "b", "a"], ["b", "a"]),
+        ([decimal.Decimal("nan"), "b", 1], ["b"]),
+    ],
+)
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_nan_changes_nothing_for_the_others(
+    values: list[Any], sound: list[Any], size: int, typed: bool
+) -> None:
+    """S-B1: neither the type of its fields, nor whether they are valid; typed where all are NaN."""
+    admission = admission_for({"v": "ordered"})
+    admitted: list[Any] = []
+    for at in range(0, len(values), size):
+        part = values[at : at + size]
+        times, keys = [1] * len(part), ["a"] * len(part)
+        if typed and all(value is NAN for value in part):
+            batch = arrow(t=times, k=keys, v=part)
+        else:
+            batch = records(t=times, k=keys, v=part)
+        admitted += admission.admit(batch).bundle.values["v"].to_list()
+    assert admitted == sound
+    assert [type(value) for value in admitted] == [type(value) for value in sound]
