@@ -1,4 +1,8 @@
-"""Looks into a state directory, checks it, hands out what is in it, and removes it."""
+"""Looks into a state directory, checks it, hands out what is in it, and removes it.
+
+The file is long because every tool opens the directory in the same way: read only where it only
+looks, with the same words for what this user may not do.
+"""
 
 from __future__ import annotations
 

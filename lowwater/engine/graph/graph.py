@@ -2,6 +2,8 @@
 
 A stage holds the flows it reads, and a flow the source or stage it comes from. Values are built
 bottom-up, so there can be no cycle. Two flows from the same value form a branch.
+
+The file is long because these values contain one another, and each checks what it is built from.
 """
 
 from __future__ import annotations

@@ -171,8 +171,7 @@ def _where(column: Column, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> 
 def _structs(records: Records, places: Int64Array) -> Column:
     """Return rows as structs of the columns that users see; null where there is no row.
 
-    Raises:
-        DataError: A column has values without an Arrow type.
+    They are mappings where a column has values that have no Arrow type in common.
     """
     none = places < 0
     taken = _taken(records, np.maximum(places, 0)) if len(records) else dict(records.columns)
@@ -180,12 +179,13 @@ def _structs(records: Records, places: Int64Array) -> Column:
     for name in records.names:
         try:
             array = taken[name].to_arrow()
-        except (pa.ArrowException, TypeError, OverflowError) as error:
-            raise DataError(
-                f"the column {name!r} cannot be part of a struct: {error}",
-                where='changes(form="debezium")',
-                hint="Leave it out with select, or convert it with with_columns",
-            ) from None
+        except (pa.ArrowException, TypeError, OverflowError):
+            values = [taken[name].to_list(exact=True) for name in records.names]
+            rows = [dict(zip(records.names, row, strict=True)) for row in zip(*values, strict=True)]
+            absent = none.tolist()
+            return Column.of_objects(
+                [None if gone else row for row, gone in zip(rows, absent, strict=True)]
+            )
         arrays.append(array)
         fields.append(pa.field(name, array.type))
     return Column.from_arrow(pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(none)))

@@ -1,4 +1,8 @@
-"""The local runner: reads sources and drives their bundles through the stages, in one process."""
+"""The local runner: reads sources and drives their bundles through the stages, in one process.
+
+The file is long because the order of all that happens in a turn (clock, bundles, watermark, end) is
+the meaning of a run, and is read in one place.
+"""
 
 from __future__ import annotations
 

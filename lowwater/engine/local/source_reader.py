@@ -1,6 +1,9 @@
 """Reads one source, validates its records and splits them into bundles.
 
 Tracks the position from which a restart resumes.
+
+The file is long because cutting, validating, counting and the position describe the same batch: a
+restart in the middle of it has to continue exactly where each of them stopped.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 A batch that has one type in each column, and for which nothing fails, is evaluated as a whole: that
 is the rule, and costs one call. Otherwise each expression is evaluated for the records whose values
 have the same Arrow types by themselves, and those for which it fails are set apart.
+
+The file is long because the ways share one account of the rows: a row that any of them leaves out,
+or judges twice, is a record that is lost or doubled.
 """
 
 from __future__ import annotations

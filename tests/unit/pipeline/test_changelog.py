@@ -219,3 +219,14 @@ def test_rows_of_mixed_types_are_kept_as_they_are(size: int) -> None:
     ]
     found = rows(changes, bundle_size=size, on_error="raise")
     assert sorted(found, key=lambda row: row["id"]) == [ULM, {"id": 3, "city": None}]
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("form", ["debezium", "upsert"])
+def test_changes_of_rows_of_mixed_types(form: Any, size: int) -> None:
+    values = [1, "x", [1], {"a": 1}, 2**64 - 1, 1.5, None]
+    changes = [change("c", None, {"id": at, "v": value}) for at, value in enumerate(values)]
+    table = lw.debezium(stream(changes), key="id").changes(form=form)
+    found = table.collect(on_error="raise", bundle_size=size).values()
+    rows_found = [row["after"] if form == "debezium" else row for row in found]
+    assert {row["id"]: row["v"] for row in rows_found} == dict(enumerate(values))

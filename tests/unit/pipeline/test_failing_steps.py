@@ -522,4 +522,6 @@ def test_memory_that_ends_in_a_function_is_no_dead_letter(argument: str) -> None
     options: dict[str, Any] = {"time": "n", "key": "n", argument: function}
     stream = lw.from_iterable([{"n": 1}], unit="s", **options)
     with pytest.raises(MemoryError):
-        stream.window(lw.FixedWindows("1m")).aggregate(total=lw.count()).collect(on_error="dead_letter")
+        stream.window(lw.FixedWindows("1m")).aggregate(total=lw.count()).collect(
+            on_error="dead_letter"
+        )
