@@ -53,10 +53,12 @@ class Reading:
     Args:
         columns: The names of the columns; ``None``: any, depending on which there are.
         guessed: Those of them whose text is converted to times without a format.
+        fields: The fields that are read inside of columns: the column, the field, the field in it.
     """
 
     columns: frozenset[str] | None
     guessed: frozenset[str] = frozenset()
+    fields: frozenset[tuple[str, ...]] = frozenset()
 
 
 def check_within_row(expression: Any, step: str) -> None:
@@ -95,6 +97,7 @@ def reading_of(expressions: Iterable[Any]) -> Reading:
     """Return what expressions read; names of columns are expressions, too."""
     columns: set[str] | None = set()
     guessed: set[str] = set()
+    fields: set[tuple[str, ...]] = set()
     for expression in expressions:
         if isinstance(expression, str):
             if columns is not None:
@@ -114,7 +117,19 @@ def reading_of(expressions: Iterable[Any]) -> Reading:
                     columns.add(value)
             if node.name in _GUESSES and node.kwargs.get("format") is None and len(before) == 1:
                 guessed.update(map(str, before[0].kwargs.get("names", ())))
-    return Reading(None if columns is None else frozenset(columns), frozenset(guessed))
+            fields.update(_fields(node, before))
+    names = None if columns is None else frozenset(columns)
+    return Reading(names, frozenset(guessed), frozenset(fields))
+
+
+def _fields(node: Any, before: tuple[Any, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the columns and fields that an operation reads, if it reads a field of a column."""
+    if not before or before[0].kind.name != "COL":
+        return
+    inside = (*before[1:], node)
+    if all(one.name == "struct.field" for one in inside):
+        for name in before[0].kwargs["names"]:
+            yield (str(name), *(str(one.kwargs["name"]) for one in inside))
 
 
 def copied_column(expression: Any) -> str | None:

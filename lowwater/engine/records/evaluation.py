@@ -24,6 +24,12 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.elementwise import Reading, copied_column, reading_of
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
 from lowwater.engine.records.failing_rows import RowSearch
+from lowwater.engine.records.nested_fields import (
+    fields_of_nulls,
+    parted_by_nulls,
+    siblings_of,
+    with_fields,
+)
 from lowwater.engine.records.value_kinds import kinds_of, one_kind
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, nearest
 from lowwater.time import Int64Array
@@ -294,6 +300,13 @@ class _Careful:
         for group in self._groups(names, rows):
             for part, table in self._tables(names, group, work):
                 work.settle(part, table, reading)
+        for path, siblings in sorted(work.siblings.items()):
+            if path[-1] not in siblings and self._missing is None:
+                self._missing = InvalidArgument(
+                    f"there is no field {path[-1]!r} in the values of {'.'.join(path[:-1])!r}",
+                    where=self._step,
+                    hint=nearest(path[-1], siblings),
+                )
         return work.pieces, work.failed
 
     def _groups(self, names: Iterable[str], rows: Int64Array) -> Iterator[Int64Array]:
@@ -419,6 +432,7 @@ class _OneExpression:
         self._search = search
         self.pieces: list[_Piece] = []
         self.failed: dict[int, str] = {}
+        self.siblings: dict[tuple[str, ...], set[str]] = {}
 
     def fail(self, row: int, why: str) -> None:
         """Reject a row of the batch."""
@@ -431,9 +445,23 @@ class _OneExpression:
                 for row in rows[bad].tolist():
                     self.fail(row, _AMBIGUOUS)
                 rows, table = rows[~bad], table.take(pa.array(np.flatnonzero(~bad)))
+        if reading.columns is not None:
+            for path in reading.fields:
+                if (siblings := siblings_of(table.schema, path)) is not None:
+                    self.siblings.setdefault(path, set()).update(siblings)
+            table = with_fields(table, reading.fields)
         if not len(rows) or (why := self._attempt(rows, table, reading)) is None:
             return
-        table = self._with_null_types(table)
+        if reading.columns is None or not reading.fields:
+            self._search_rows(rows, table, reading, why)
+            return
+        for some, part in parted_by_nulls(table, reading.fields):
+            if (why := self._attempt(rows[some], part, reading)) is not None:
+                self._search_rows(rows[some], part, reading, why)
+
+    def _search_rows(self, rows: Int64Array, table: pa.Table, reading: Reading, why: str) -> None:
+        """Evaluate the expression for rows of which at least one fails."""
+        table = self._with_null_types(table, reading)
         if self._is_of_types(table, reading):
             for row in rows.tolist():
                 self.fail(row, why)
@@ -495,26 +523,21 @@ class _OneExpression:
             and self._search.why(table.slice(0, 1)) is not None
         )
 
-    def _with_null_types(self, table: pa.Table) -> pa.Table:
-        """Return a table in which columns of nulls have a type that the expression can read.
+    def _with_null_types(self, table: pa.Table, reading: Reading) -> pa.Table:
+        """Return a table in which nulls alone have a type that the expression can read.
 
         A null has no type of its own. Beside other values it has theirs; alone it must not fail
-        for the lack of one.
+        for the lack of one. So it is in a column, and in a field of one.
         """
-        empty = [at for at, kind in enumerate(table.schema.types) if pa.types.is_null(kind)]
+        empty = fields_of_nulls(table, reading.fields)
         if not empty:
             return table
         rows = sorted(set(np.linspace(0, len(table) - 1, _TRIED).astype(np.int64).tolist()))
         sample = table.take(pa.array(rows))
         for kind in (pa.null(), *_NULLS):
-            typed = sample
-            for at in empty:
-                typed = typed.set_column(at, table.column_names[at], pa.nulls(len(sample), kind))
+            typed = with_fields(sample, empty, kind)
             if any(self._search.why(typed.slice(row, 1)) is None for row in range(len(sample))):
-                for at in empty:
-                    nulls = pa.nulls(len(table), kind)
-                    table = table.set_column(at, table.column_names[at], nulls)
-                return table
+                return with_fields(table, empty, kind)
         return table
 
 

@@ -43,6 +43,10 @@ EXPRESSIONS: dict[str, Any] = {
     "no format": V.str.to_datetime(),
     "hour": V.dt.hour(),
     "field": V.struct.field("a"),
+    "more than a field": V.struct.field("a") + 1,
+    "text of a field": V.struct.field("a").str.len_chars(),
+    "field of a field": V.struct.field("a").struct.field("c").str.to_uppercase(),
+    "two fields": V.struct.field("b") + V.struct.field("a").fill_null(0),
     "first": V.list.get(0),
     "filled": V.fill_null(0),
     "null": V.is_null(),
@@ -58,7 +62,9 @@ VALUES: list[Any] = [
     "2000-01-31T10:00", "01-02-2000", "\ud800", b"raw", Decimal("1.5"), Decimal("2.25"),
     Decimal("NaN"), FIVE, FIVE.replace(tzinfo=None),
     dt.datetime(2000, 7, 1, 5, tzinfo=OSLO), dt.date(2000, 1, 1), dt.timedelta(seconds=3),
-    dt.time(3, 4), {"a": 1}, {"a": "x"}, [1, 2], [], [None], ["x"], (3, 4), object,
+    dt.time(3, 4), {"a": 1}, {"a": "x"}, {"b": 1}, {}, {"a": None},
+    {"a": {"c": "x"}}, {"a": {"c": None}}, {"a": 2, "b": 3}, {"a": None, "b": "y"},
+    [1, 2], [], [None], ["x"], (3, 4), object,
     np.int64(5), np.float64(0.5), np.datetime64("2000-01-01", "s"),
     np.datetime64("2000-01-01", "ns"),
 ]  # fmt: skip
@@ -118,6 +124,23 @@ def test_any_rows_in_one_batch_are_as_in_batches_of_one(
         return
     alone = [by_row(step, records([row]), EXPRESSIONS[name])[0] for row in rows]
     assert by_row(step, records(rows * more), EXPRESSIONS[name]) == alone * more
+
+
+@pytest.mark.parametrize("size", [1, 7, 3_000])
+def test_a_field_that_a_value_lacks_is_null_in_any_bundle(size: int) -> None:
+    rows = [{"at": n, "v": {"a": n} | ({"o": n} if n % 1_000 == 0 else {})} for n in range(3_000)]
+    stream = lw.from_iterable(rows, time="at", unit="s")
+    result = stream.with_columns(o=V.struct.field("o")).collect(bundle_size=size)
+    assert [r["o"] for r in result.values() if r["o"] is not None] == [0, 1_000, 2_000]
+    assert len(result.values()) == 3_000
+    assert not result.errors
+
+
+def test_a_field_that_the_first_values_all_lack_is_a_mistake() -> None:
+    stream = lw.from_iterable([{"at": 1, "v": {"price": 2}}, {"at": 2, "v": None}], time="at")
+    wrong = r"no field 'prise' in the values of 'v' \(at with_columns\).*price"
+    with pytest.raises(lw.InvalidArgument, match=wrong):
+        stream.with_columns(x=V.struct.field("prise")).collect(on_error="dead_letter")
 
 
 LARGE: dict[str, tuple[Callable[[int], Any], Callable[[int], Any], Any]] = {
