@@ -247,6 +247,9 @@ class Admission:
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)
         if column is None:
+            if (self._seen or self.tally.seen) and _is_made_by_python(records):
+                # S-B1: these records alone lack a field that others have.
+                return Column.of_objects([None] * records.length)
             hint = nearest_column(name, records.names)
             # Files that disagree are bad data; a column missing from the start is a wrong name.
             if self._seen and records.origin is not None:
@@ -287,3 +290,9 @@ class Admission:
 
 def _unchanged(column: Column, _: Problems) -> Column:
     return column
+
+
+def _is_made_by_python(records: Records) -> bool:
+    """Whether the columns are no more than the fields that these records have."""
+    every = [records.columns[name] for name in records.names]
+    return all(column.type is None and column.data.dtype == object for column in every)

@@ -124,6 +124,8 @@ class Records:
         every = [self.columns[name] for name in names]
         if indices is not None:
             every = [column.take(indices) for column in every]
+        if not every:  # records without any field
+            return [{} for _ in range(self.length if indices is None else len(indices))]
         columns = [column.to_list(exact=exact) for column in every]
         if names == ("value",):
             return columns[0]

@@ -525,3 +525,20 @@ def test_memory_that_ends_in_a_function_is_no_dead_letter(argument: str) -> None
         stream.window(lw.FixedWindows("1m")).aggregate(total=lw.count()).collect(
             on_error="dead_letter"
         )
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize("other", [5, {"k": 1}, {"at": 2}, {}, "text", [1], (1, 2)])
+def test_a_record_of_another_shape_ends_no_run(other: Any, size: int) -> None:
+    """S-B1: not even if it is alone in its bundle."""
+    records = [{"at": at, "k": 1} for at in range(4)]
+    counts = (
+        lw.from_iterable(records, time="at", unit="s")
+        .map(lambda record: other if record["at"] == 2 else record)
+        .key_by("k")
+        .window(lw.FixedWindows("1m"))
+        .aggregate(total=lw.count())
+    )
+    found = counts.collect(bundle_size=size)
+    assert [pane.value for pane in found.panes if pane.is_last] == [3]
+    assert [error.reason in ("null_time", "null_key") for error in found.errors] == [True]
