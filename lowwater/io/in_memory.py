@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 
 import pyarrow as pa
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.sources import read_rows
 from lowwater.engine.records.batch import (
     Records,
@@ -22,8 +23,14 @@ from lowwater.engine.records.batch import (
 from lowwater.engine.records.calls import said
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.problems import FailedCall
-from lowwater.engine.records.storable import MOST_NESTED, NESTED, is_too_deep, writable
+from lowwater.engine.records.problems import FailedCall, is_nan
+from lowwater.engine.records.storable import (
+    MOST_NESTED,
+    NESTED,
+    endless_rows,
+    is_too_deep,
+    writable,
+)
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.io.valid_text import checked_records
 
@@ -314,8 +321,9 @@ def _deep_rows(frame: Any) -> dict[int, int]:
 
 
 def _from_series(series: Any) -> Column:
+    endless = series.dtype == object and endless_rows(series.tolist())
     try:
-        array = pa.Array.from_pandas(series)
+        array = None if endless else pa.Array.from_pandas(series)
     except (
         pa.ArrowException,
         OverflowError,
@@ -325,8 +333,11 @@ def _from_series(series: Any) -> Column:
         array = None
     if array is not None and not isinstance(array.type, pa.BaseExtensionType):
         return Column.from_arrow(array)
-    missing = series.isna().tolist()  # values of several types, periods, intervals
-    values = series.tolist()
+    values = series.tolist()  # of several types, periods, intervals
+    try:
+        missing = series.isna().tolist()
+    except Exception:  # a signalling NaN cannot be compared; nor what a class of the user forbids
+        missing = list(map(is_nan, values))
     return Column.of_objects(
         [None if gone else value for gone, value in zip(missing, values, strict=True)]
     )
@@ -360,6 +371,8 @@ def _usable(items: list[Any]) -> tuple[list[Any], dict[str, Column], list[ErrorR
 
 def _type_of(values: list[Any]) -> pa.DataType | None:
     """Return the type that Arrow finds in values; ``None`` if they have none in common."""
+    if endless_rows(values):
+        return None
     try:
         return pa.array(values).type  # infer_type does not mind what it cannot convert
     except (pa.ArrowException, OverflowError, TypeError, UnicodeError):
@@ -369,7 +382,7 @@ def _type_of(values: list[Any]) -> pa.DataType | None:
 def _bad_name(item: Any) -> str | None:
     for name in fields_of(item):
         if not is_name(name):
-            return f"{name!r} cannot be the name of a column"
+            return f"{shown(name, exact=True)} cannot be the name of a column"
     return None
 
 

@@ -7,13 +7,20 @@ its own, so that what sound keys come to is the same with and without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
+
+import narwhals as nw
+import numpy as np
 
 import lowwater as lw
 
 Build = Callable[[Any], Any]
+SECOND = 1_000_000
+POISON = 1000
+"""The number of the first poison record."""
 
 
 @final
@@ -27,6 +34,13 @@ class Place:
         sound: Returns the value of a sound record in that field, of its number.
         python: Whether workers have something to do in it.
         moves: Whether the value moves the watermark, so that what is late depends on bundles.
+        filters: Whether a step may filter the poison record out.
+        reads: Returns the stream of records, and may write files to a folder; by default a function
+            of ``map`` makes them.
+        is_durable: Whether a run of it can be resumed.
+        values: The poison values, if it takes others than the rest.
+        sink: Makes a sink in a folder.
+        stored: Returns the rows that the sink has written there.
     """
 
     build: Build
@@ -34,6 +48,12 @@ class Place:
     sound: Callable[[int], Any] = lambda n: n + 100
     python: bool = False
     moves: bool = False
+    filters: bool = False
+    reads: Callable[[list[dict[str, Any]], Path], Any] | None = None
+    is_durable: bool = True
+    values: Mapping[str, Any] | None = None
+    sink: Callable[[Path], Any] | None = None
+    stored: Callable[[Path], Iterator[dict[str, Any]]] | None = None
 
 
 class Echo:
@@ -87,6 +107,16 @@ VALUES: dict[int, Any] = {}
 """What processes emit for the record of a number; the test fills it."""
 
 
+class EmitsColumns:
+    """Emits a column with values that were not in what it got."""
+
+    def on_records(self, batch: Any, ctx: Any) -> None:
+        numbers = [int(n) for n in batch["n"]]
+        values = np.empty(len(numbers), dtype=object)
+        values[:] = [VALUES[n] for n in numbers]
+        ctx.emit({"n": np.array(numbers), "x": values}, ids=batch.ids, times=batch.times)
+
+
 class Longest:
     """A combiner of the user's: how many values there were."""
 
@@ -117,6 +147,37 @@ def _named(stream: Any) -> Any:
 
 def _other(stream: Any) -> Any:
     return _named(stream).filter((lw.col("n") % 2 == 0) & (lw.col("n") < 1000))
+
+
+class Unreadable:
+    """Raises when it is iterated."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield {}
+        raise ValueError("of the value's own class")
+
+
+def _counted(stream: Any) -> Any:
+    return _windows(stream, "k").aggregate(a=lw.collect("v"), c=lw.count())
+
+
+def _made(row: Any) -> Any:
+    """Return the poison value instead of a record."""
+    return VALUES[row["n"]] if row["n"] >= POISON else row
+
+
+def _failing_late(row: Any) -> Iterator[Any]:
+    """Yield a record, and fail on the value of some."""
+    yield row
+    if row["n"] >= POISON:
+        raise ValueError(row["n"])
+
+
+def _refused(row: Any) -> Any:
+    """Fail with the value as the text of the exception."""
+    if row["n"] >= POISON:
+        raise ValueError(row["n"])
+    return row["k"]
 
 
 def _key(n: int) -> str:
@@ -176,6 +237,74 @@ PLACES: dict[str, Place] = {
         ).aggregate(a=lw.collect("w")),
         python=True,
     ),
+    "map raises": Place(
+        lambda s: _counted(s.map(lambda row: {**row, "w": row["v"] + 1})), python=True
+    ),
+    "map makes": Place(lambda s: _counted(s.map(_made)), "", python=True),
+    "map makes a name": Place(
+        lambda s: _counted(
+            s.map(lambda row: {**row, VALUES[row["n"]] if row["n"] >= POISON else "w": 1})
+        ),
+        "",
+        python=True,
+    ),
+    "map makes a time": Place(
+        lambda s: _counted(s.map(lambda row: {**row, "t": VALUES[row["n"]]})),
+        "",
+        python=True,
+        moves=True,
+    ),
+    "flat_map raises": Place(lambda s: _counted(s.flat_map(_failing_late)), "", python=True),
+    "flat_map makes": Place(
+        lambda s: _counted(
+            s.flat_map(lambda row: [row, _made(row)] if row["n"] >= POISON else [row])
+        ),
+        "",
+        python=True,
+    ),
+    "flat_map returns": Place(
+        lambda s: _counted(
+            s.flat_map(lambda row: VALUES[row["n"]] if row["n"] >= POISON else [row])
+        ),
+        "",
+        python=True,
+        values={"number": 1, "text": "ab", "bytes": b"x", "dict": {"k": 1}, "raises": Unreadable()},
+    ),
+    "filter raises": Place(
+        lambda s: _counted(s.filter(lambda row: row["v"] > 50)), python=True, filters=True
+    ),
+    "filter returns": Place(
+        lambda s: _counted(s.filter(lambda row: row["v"])), python=True, filters=True
+    ),
+    "key_by raises": Place(lambda s: _windows(s, _refused).aggregate(c=lw.count()), python=True),
+    "filter of an expression": Place(lambda s: _counted(s.filter(lw.col("v") >= 50)), filters=True),
+    "with_columns": Place(
+        lambda s: _windows(s.with_columns(w=lw.col("v") * 2 - 1), "k").aggregate(a=lw.collect("w"))
+    ),
+    "select": Place(
+        lambda s: _windows(s.select("k", "n", w=lw.col("v").str.to_uppercase()), "k").aggregate(
+            a=lw.collect("w")
+        ),
+        sound=str,
+    ),
+    "cast": Place(
+        lambda s: _windows(s.with_columns(w=lw.col("v").cast(nw.Int64)), "k").aggregate(
+            a=lw.sum("w")
+        ),
+    ),
+    "expression of a key": Place(
+        lambda s: s.key_by(x=lw.col("v") // 7).window(lw.FixedWindows("1h")).aggregate(c=lw.count())
+    ),
+    "filter of a table": Place(
+        lambda s: s.table(key="n").filter(lw.col("v") >= 50).changes(), filters=True
+    ),
+    "with_columns of a table": Place(
+        lambda s: s.table(key="n").with_columns(w=lw.col("v") + 1).changes()
+    ),
+    "deleted of a table": Place(
+        lambda s: s.table(key="n", deleted=lw.col("v") < 100).changes(), filters=True
+    ),
+    "emitted columns": Place(lambda s: s.key_by("k").process(EmitsColumns()), "", python=True),
     "table": Place(lambda s: s.table(key="n").changes()),
     "key of a table": Place(lambda s: s.table(key="v").changes()),
     "order of a table": Place(lambda s: s.table(key="k", order="v").changes()),

@@ -20,13 +20,10 @@ from lowwater.engine.records.json_rows import rows_of
 from lowwater.engine.records.pane_table import to_values
 from lowwater.io.sinks import Callback, Delivery
 from tests.poison import poison_places
-from tests.poison.poison_places import Place
+from tests.poison.poison_places import POISON, SECOND, Place
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 
-SECOND = 1_000_000
 SOUND = 24
-POISON = 1000
-"""The number of the first poison record."""
 _LABELS = frozenset({"emitted_at", "watermark", "index", "on_time_index", "is_first", "is_last"})
 
 
@@ -58,7 +55,7 @@ def records_of(place: Place, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         for at, value in enumerate(values.values())
     ]
     # A time moves the watermark: the sound ones come first.
-    first = SOUND if place.field == "t" else 7
+    first = SOUND if place.moves else 7
     together = [*records[:first], *odd, *records[first:]]
     poison_places.VALUES.clear()
     poison_places.VALUES.update({n: n for n in range(SOUND)})
@@ -94,8 +91,12 @@ def outcome(
             watermark=lw.Ascending(),
             clock=lw.ManualClock(0),
         )
-        built = place.build(stream.map(lambda row: records[row["at"]]))
-        return built.write_to(Callback(take))
+        if place.reads is None:
+            stream = stream.map(lambda row: records[row["at"]])
+        else:
+            stream = place.reads(records, folder / "read")
+        sinks = [] if place.sink is None else [place.sink(folder / "out")]
+        return place.build(stream).write_to(Callback(take), *sinks)
 
     shared: dict[str, Any] = {"on_error": "dead_letter", "progress": False, **options}
     shared["on_dead_letter"] = lambda _letter: None
@@ -111,7 +112,10 @@ def outcome(
         size = {"whole": 50_000, "single": 1, "workers": 7}[mode]
         workers = {"workers": 2} if mode == "workers" else {}
         made().run(bundle_size=size, **workers, **shared)
-    return _read([deliveries[name] for name in sorted(deliveries)])
+    got = _read([deliveries[name] for name in sorted(deliveries)])
+    for row in place.stored(folder / "out") if place.stored is not None else ():
+        got.net["stored " + _told(row)] += 1
+    return got
 
 
 def _read(deliveries: list[Delivery]) -> Outcome:
@@ -127,18 +131,24 @@ def _read(deliveries: list[Delivery]) -> Outcome:
         for row in zip(*columns, strict=True):
             named = dict(zip(table.schema.names, row, strict=True))
             sign = -1 if named.pop("kind", "insert") == "retract" else 1
-            # A column that only some deliveries have is null in the others.
-            told = {
-                name: canonical(value)
-                for name, value in sorted(named.items())
-                if name not in _LABELS and value is not None
-            }
-            net[repr(told)] += sign
+            net[_told(named)] += sign
         if delivery.late is not None:
             late += delivery.late.num_rows
         if delivery.errors is not None:
             letters += [(row["reason"], row["detail"]) for row in rows_of(delivery.errors)]
     return Outcome(Counter({row: n for row, n in net.items() if n}), sorted(letters), late)
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """Return a row as text."""
+    # A column that only some deliveries have is null in the others.
+    return repr(
+        {
+            name: canonical(value)
+            for name, value in sorted(row.items())
+            if name not in _LABELS and value is not None
+        }
+    )
 
 
 def canonical(value: Any) -> Any:
@@ -180,7 +190,8 @@ def canonical(value: Any) -> Any:
 
 
 def modes_of(place: Place) -> list[str]:
-    return ["whole", "single", "durable", *(["workers"] if place.python else [])]
+    durable = ["durable"] if place.is_durable else []
+    return ["whole", "single", *durable, *(["workers"] if place.python else [])]
 
 
 def problems_of(
@@ -204,7 +215,7 @@ def problems_of(
             found.append(f"{mode}: sound records lack {list(missing)[:3]}")
         if len(got.letters) > len(odd):
             found.append(f"{mode}: {len(got.letters)} dead letters of {len(odd)}: {got.letters}")
-        if len(got.letters) < len(odd) and not extra and not got.late:
+        if len(got.letters) < len(odd) and not (extra or got.late or place.filters):
             found.append(f"{mode}: neither held nor a dead letter")
         if first is None:
             first = got

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import is_campaign
+from tests.poison import poison_inputs, poison_outputs  # noqa: F401  # they add places
 from tests.poison.poison_places import PLACES
 from tests.poison.poison_trial import problems_of
 from tests.poison.poison_values import VALUES
@@ -28,7 +29,9 @@ SAMPLE = (
 @pytest.mark.filterwarnings("ignore::lowwater.errors.LowwaterWarning")
 @pytest.mark.parametrize("name", PLACES)
 def test_a_poison_record_costs_itself_alone(name: str, tmp_path: Path) -> None:
-    together = {odd: VALUES[odd] for odd in SAMPLE}
-    alone = [{odd: value} for odd, value in VALUES.items()] if is_campaign() else []
+    own = PLACES[name].values
+    together = own or {odd: VALUES[odd] for odd in SAMPLE}
+    every = own or VALUES
+    alone = [{odd: value} for odd, value in every.items()] if is_campaign() else []
     for at, values in enumerate([together, *alone]):
         assert problems_of(PLACES[name], values, tmp_path / str(at)) == [], values.keys()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lowwater.display.text import shown
 from lowwater.engine.process.output import MAIN, Emitted
 from lowwater.engine.records.batch import fields_of, is_name
 from lowwater.engine.records.columns import Column
@@ -106,7 +107,7 @@ def _fault_of_record(value: Any) -> Fault | None:
         return UNSTORABLE, f"{describe('value', value)} cannot be held: {type(error).__name__}"
     for name, item in fields.items():
         if not is_name(name):
-            return _NAME, f"{name!r} cannot be the name of a column"
+            return _NAME, f"{shown(name, exact=True)} cannot be the name of a column"
         if (fault := fault_of(item)) is not None:
             return detail_of(name, item, fault)
     return None

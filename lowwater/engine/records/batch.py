@@ -9,6 +9,7 @@ from typing import Any, final
 
 import pyarrow as pa
 
+from lowwater.display.text import shown
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.python_values import is_zone
@@ -325,7 +326,7 @@ def columns_of(items: Sequence[Any]) -> dict[str, Column]:
     for name in names:
         if not is_name(name):
             raise DataError(
-                f"{name!r} cannot be the name of a column",
+                f"{shown(name, exact=True)} cannot be the name of a column",
                 hint="Use plain text as the names of fields",
             )
     return {name: Column.of_objects([row.get(name) for row in rows]) for name in names}
@@ -333,13 +334,27 @@ def columns_of(items: Sequence[Any]) -> dict[str, Column]:
 
 def is_name(name: object) -> bool:
     """Return whether a field of an element may have this name."""
-    if not isinstance(name, str) or name.startswith(HIDDEN):
+    if type(name) is not str and not _is_text(name):
+        return False
+    text = str.__str__(name)
+    if text.startswith(HIDDEN):
         return False
     try:
-        name.encode()
+        text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair
         return False
     return True
+
+
+def _is_text(name: object) -> bool:
+    """Return whether a value of a class derived from ``str`` compares and hashes as its text."""
+    if not isinstance(name, str):
+        return False
+    text = str.__str__(name)
+    try:
+        return bool(name == text) and hash(name) == hash(text)
+    except Exception:  # a class of the user
+        return False
 
 
 def fields_of(item: Any) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from lowwater.display.text import shown
 from lowwater.engine.records.batch import Records, fields_of, is_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
@@ -276,4 +277,4 @@ def _unfit(value: Any) -> str | None:
     except Exception as error:
         return f"the result cannot be read: {said(error)}"
     bad = next((name for name in names if not is_name(name)), None)
-    return None if bad is None else f"{bad!r} cannot be the name of a column"
+    return None if bad is None else f"{shown(bad, exact=True)} cannot be the name of a column"

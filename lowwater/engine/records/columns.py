@@ -67,10 +67,15 @@ class Column:
 
     @classmethod
     def of_objects(cls, values: Sequence[Any]) -> Column:
-        """Return an object column of Python values; ``None`` is null."""
+        """Return an object column of Python values; ``None`` is null, and pandas' NaT and NA."""
+        kinds = set(map(type, values))
+        missing = {kind for kind in kinds if is_missing_kind(kind)}
+        if missing:
+            values = [None if type(value) in missing else value for value in values]
         data = object_array(values)
-        valid = np.fromiter((v is not None for v in values), dtype=np.bool_, count=len(values))
-        return cls(data, None if valid.all() else valid)
+        if not missing and type(None) not in kinds:
+            return cls(data)
+        return cls(data, np.fromiter((v is not None for v in values), np.bool_, len(values)))
 
     @classmethod
     def concat(cls, columns: Sequence[Column]) -> Column:
@@ -221,6 +226,11 @@ class Column:
             self._data = filled.to_numpy(zero_copy_only=False)
         else:
             self._data = object_array(python_values(array))
+
+
+def is_missing_kind(kind: type) -> bool:
+    """Return whether a type is that of pandas' NaT or NA; pandas need not be loaded."""
+    return kind.__name__ in ("NaTType", "NAType") and kind.__module__.startswith("pandas.")
 
 
 def _of_one_type(columns: Sequence[Column]) -> list[Column]:

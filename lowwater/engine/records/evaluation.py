@@ -30,6 +30,7 @@ from lowwater.engine.records.nested_fields import (
     siblings_of,
     with_fields,
 )
+from lowwater.engine.records.storable import endless_rows
 from lowwater.engine.records.value_kinds import kinds_of, one_kind
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, nearest
 from lowwater.time import Int64Array
@@ -175,6 +176,8 @@ def _table_if_plain(records: Records, names: Sequence[str]) -> pa.Table | None:
     for name in names:
         column = records.columns[name]
         values = column.to_list() if _is_of_objects(column) else None
+        if values is not None and endless_rows(values):
+            return None
         try:
             array = column.to_arrow() if values is None else pa.array(values)
         except _NOT_FOR_ARROW:
@@ -213,6 +216,15 @@ def _array_of(values: list[Any]) -> pa.Array:
         return pa.array(values, pa.uint64())
 
 
+@final
+class _Endless:
+    """Stands for a value that is nested too deep for Arrow, which says so of it."""
+
+    def __repr__(self) -> str:
+        return "a value that is nested too deep"
+
+
+_ENDLESS = _Endless()
 _NOT_FOR_ARROW = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 
@@ -341,6 +353,8 @@ class _Careful:
             else:
                 return self._arrays[name]
         values = column.to_list(exact=True)
+        for row in endless_rows(values):
+            values[row] = _ENDLESS
         self._objects[name] = (values, *kinds_of(values))
         return None
 

@@ -231,6 +231,26 @@ def portable(value: Any) -> Any:
     return _text(value)
 
 
+def endless_rows(values: Sequence[Any]) -> list[int]:
+    """Return the rows of values that are nested too deep, or have too many parts, for Arrow.
+
+    Arrow would read a list that is in itself, or in others many times over, part by part without
+    end. O(n), mostly in C; only values that have parts inside parts are looked at further.
+    """
+    if not any(issubclass(kind, NESTED) for kind in set(map(type, values))):
+        return []
+    return [row for row, value in enumerate(values) if _has_levels(value) and _is_endless(value)]
+
+
+def _has_levels(value: Any) -> bool:
+    if not isinstance(value, NESTED):
+        return False
+    if type(value) not in _CONTAINERS:
+        return True
+    kinds = set(map(type, value.values() if type(value) is dict else value))
+    return any(issubclass(kind, NESTED) for kind in kinds)
+
+
 def _is_endless(value: Any) -> bool:
     """Return whether a value is nested too deep, or has too many parts, to be printed."""
     if not isinstance(value, NESTED):
