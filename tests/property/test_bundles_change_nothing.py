@@ -14,6 +14,7 @@ and the order of lists that collect from several keys of another stage (S-K1).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -33,7 +34,11 @@ DURABLE: dict[str, dict[str, Any]] = {
     "workers": {"workers": 2},
     "workers and restarts": {"workers": 3, "restarts": 2},
 }
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=str)
+
+
+def some(among: Sequence[Any], nth: int) -> list[Any]:
+    """Return every ``nth`` of the cases; ``make nightly`` tries all of them."""
+    return list(among) if is_campaign() else list(among)[::nth]
 
 
 def given(case: Case, rows: int, size: int, **options: Any) -> Given:
@@ -53,7 +58,7 @@ def test_one_by_one_in_small_chunks(case: Case) -> None:
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_many_records_at_once(case: Case) -> None:
     """One advance passes more records than a chunk has; ``make long`` has more of them."""
-    rows = 12_000 // case.inputs
+    rows = 6_000 // case.inputs
     given(case, rows, WHOLE).check_equal(given(case, rows, 1_000))
 
 
@@ -73,24 +78,25 @@ def test_many_records_at_once(case: Case) -> None:
     ids=str,
 )
 def test_elsewhere(case: Case, how: str) -> None:
-    """In all cases, and ways to run them, by ``make long``."""
+    """In more cases by ``make long``, in all and all ways to run them by ``make nightly``."""
     whole = given(case, 120, WHOLE)
     with small_chunks():
         whole.check_equal(given(case, 120, 30, **DURABLE[how]), stood=False)
 
 
 @pytest.mark.long
-@every_case
+@pytest.mark.parametrize("case", CASES.values() if is_campaign() else LARGE, ids=str)
 def test_every_case_in_bundles(case: Case) -> None:
     whole = given(case, 20_000, WHOLE)
-    for size in (1_000, 4_096):
-        whole.check_equal(given(case, 20_000, size))
-    # A batch of a reader that the run cuts, at other places than the batches.
-    whole.check_equal(given(case, 20_000, 700, batch=WHOLE))
+    whole.check_equal(given(case, 20_000, 1_000))
+    if is_campaign():
+        whole.check_equal(given(case, 20_000, 4_096))
+        # A batch of a reader that the run cuts, at other places than the batches.
+        whole.check_equal(given(case, 20_000, 700, batch=WHOLE))
 
 
 @pytest.mark.long
-@every_case
+@pytest.mark.parametrize("case", some(list(CASES.values()), 4), ids=str)
 def test_every_case_in_small_chunks(case: Case) -> None:
     whole = given(case, 300, WHOLE)
     with small_chunks():
@@ -101,12 +107,15 @@ def test_every_case_in_small_chunks(case: Case) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "how"),
-    [
-        pytest.param(case, how, id=f"{case}, {how}")
-        for case in CASES.values()
-        for how, options in DURABLE.items()
-        if case.has_workers or "workers" not in options
-    ],
+    some(
+        [
+            pytest.param(case, how, id=f"{case}, {how}")
+            for case in CASES.values()
+            for how, options in DURABLE.items()
+            if case.has_workers or "workers" not in options
+        ],
+        29,
+    ),
 )
 def test_every_case_elsewhere(case: Case, how: str) -> None:
     whole = given(case, 2_000, WHOLE)
@@ -117,7 +126,7 @@ def test_every_case_elsewhere(case: Case, how: str) -> None:
 
 
 @pytest.mark.long
-@every_case
+@pytest.mark.parametrize("case", some(list(CASES.values()), 12), ids=str)
 def test_every_record_is_a_bundle(case: Case) -> None:
     rows = 20_000 if is_campaign() else 1_000
     given(case, rows, WHOLE).check_equal(given(case, rows, 1))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lowwater.engine.local.health.conservation import is_strict
+from tests.examples import is_campaign
 from tests.property.bundled import arrivals, run
 from tests.property.every_operator import CASES, Case
 
@@ -41,8 +42,12 @@ def test_each_case_in_one_kind_of_run(case: Case, kind: str) -> None:
     conserves(case, kind, 60, 20)
 
 
+EVERY = [(case, kind) for case in CASES.values() for kind in KINDS]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", CASES.values(), ids=str)
+@pytest.mark.parametrize(
+    ("case", "kind"), EVERY if is_campaign() else EVERY[:: 3 * len(KINDS) + 1], ids=str
+)
 def test_every_case_in_every_kind_of_run(case: Case, kind: str) -> None:
     conserves(case, kind, 2_000, 400)
