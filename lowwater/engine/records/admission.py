@@ -293,6 +293,11 @@ def _unchanged(column: Column, _: Problems) -> Column:
 
 
 def _is_made_by_python(records: Records) -> bool:
-    """Whether the columns are no more than the fields that these records have."""
+    """Whether the columns are no more than the fields that these records have.
+
+    A source in memory knows what fields any of its elements had: one that none had is a mistake.
+    """
+    if getattr(records.columns, "knows_names", False):
+        return False
     every = [records.columns[name] for name in records.names]
     return all(column.type is None and column.data.dtype == object for column in every)
