@@ -39,7 +39,7 @@ from lowwater.engine.local.health.conservation import (
     stage_difference,
 )
 from lowwater.engine.local.key_order import AT, WHOSE, minds_order, with_order
-from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.outcomes import Outcome, refusal_of
 from lowwater.engine.local.source_watermark import SourceWatermark, followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
@@ -92,7 +92,7 @@ class NodeCounts:
         events: The elements it took.
         metrics: What it emitted and dropped.
         sent: The elements that it sent to the nodes downstream.
-        dead_letters: The records that it emitted and that cannot be read downstream.
+        dead_letters: The records that it emitted and that cannot be held, or read downstream.
         hold: What holds its output watermark, if anything.
     """
 
@@ -477,7 +477,11 @@ class LevelRun:
     def _collect(self, node: LevelNode, outcomes: Iterator[Outcome], output: LevelOutput) -> None:
         for outcome in outcomes:
             keeps_late = outcome.late is not None and self._options.keep_records
-            if outcome.panes is not None or outcome.emitted or keeps_late:
+            if outcome.errors:  # what a process emitted and nothing can hold
+                if self._options.on_error == "raise":
+                    raise refusal_of(outcome.errors[0])
+                output.counts[node.number].dead_letters += len(outcome.errors)
+            if outcome.panes is not None or outcome.emitted or outcome.errors or keeps_late:
                 output.outcomes.append((node, outcome))
 
     def _handed_on(

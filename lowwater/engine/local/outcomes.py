@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from lowwater.display.text import repr_of
 from lowwater.engine.process.output import Emitted
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
@@ -19,6 +20,7 @@ from lowwater.engine.records.steps import (
     PaneBatch,
     key_values,
 )
+from lowwater.errors import DataError
 from lowwater.time import Instant, Int64Array
 
 
@@ -92,3 +94,12 @@ class Outcome:
     stage: int = 0
     emitted: Mapping[str, Emitted] = field(default_factory=dict)
     replaced: tuple[MergedWindows, ...] = ()
+
+
+def refusal_of(letter: ErrorRecord) -> DataError:
+    """Return what to raise for an invalid record where such records are not set aside."""
+    return DataError(
+        f"a record is invalid ({letter.reason}): {letter.detail}; it is {repr_of(letter.record)}",
+        where=letter.where,
+        hint='Fix it, or use on_error="dead_letter" to set such records aside',
+    )

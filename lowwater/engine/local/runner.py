@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack
 from typing import Any, TypeAlias, assert_never, final
 
-from lowwater.display.text import repr_of
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import (
     Computed,
@@ -36,7 +35,7 @@ from lowwater.engine.local.health.conservation import InputCounts, Ledger
 from lowwater.engine.local.input_watermarks import InputWatermarks, StageRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
-from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.outcomes import Outcome, refusal_of
 from lowwater.engine.local.parted_process import PartedProcess
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
@@ -55,7 +54,7 @@ from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
-from lowwater.errors import DataError, InternalError
+from lowwater.errors import InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import StageWatermark, which_may_read
@@ -638,13 +637,7 @@ class LocalRun:
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
-            first = errors[0]
-            record = repr_of(first.record)
-            raise DataError(
-                f"a record is invalid ({first.reason}): {first.detail}; it is {record}",
-                where=first.where,
-                hint='Fix it, or use on_error="dead_letter" to set such records aside',
-            )
+            raise refusal_of(errors[0])
         for error in errors:
             self.metrics.errors[error.reason] += 1
         if self._recorder is not None:
