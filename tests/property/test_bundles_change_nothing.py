@@ -87,12 +87,13 @@ def test_elsewhere(case: Case, how: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES.values() if is_campaign() else LARGE, ids=str)
 def test_every_case_in_bundles(case: Case) -> None:
-    whole = given(case, 20_000, WHOLE)
-    whole.check_equal(given(case, 20_000, 1_000))
+    rows = 20_000 if is_campaign() else 12_000
+    whole = given(case, rows, WHOLE)
+    whole.check_equal(given(case, rows, 1_000))
     if is_campaign():
-        whole.check_equal(given(case, 20_000, 4_096))
+        whole.check_equal(given(case, rows, 4_096))
         # A batch of a reader that the run cuts, at other places than the batches.
-        whole.check_equal(given(case, 20_000, 700, batch=WHOLE))
+        whole.check_equal(given(case, rows, 700, batch=WHOLE))
 
 
 @pytest.mark.long
