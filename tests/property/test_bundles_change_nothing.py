@@ -119,8 +119,9 @@ def test_every_case_in_small_chunks(case: Case) -> None:
     ),
 )
 def test_every_case_elsewhere(case: Case, how: str) -> None:
-    whole = given(case, 2_000, WHOLE)
-    whole.check_equal(given(case, 2_000, 190, **DURABLE[how]), stood=False)
+    rows = 2_000 if is_campaign() else 500
+    whole = given(case, rows, WHOLE)
+    whole.check_equal(given(case, rows, 190, **DURABLE[how]), stood=False)
     whole = given(case, 300, WHOLE)
     with small_chunks():
         whole.check_equal(given(case, 300, 40, **DURABLE[how]), stood=False)
@@ -129,5 +130,5 @@ def test_every_case_elsewhere(case: Case, how: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("case", some(list(CASES.values()), 12), ids=str)
 def test_every_record_is_a_bundle(case: Case) -> None:
-    rows = 20_000 if is_campaign() else 1_000
+    rows = 20_000 if is_campaign() else 400
     given(case, rows, WHOLE).check_equal(given(case, rows, 1))
