@@ -22,9 +22,9 @@ def checked_dsn(dsn: object) -> str:
         InvalidArgument: It is no text, or a URI with a character in its password, not escaped, that
             ends the password.
     """
-    if not isinstance(dsn, str) or not dsn.strip():
+    if not isinstance(dsn, str):
         raise InvalidArgument(
-            f"dsn is {'empty' if isinstance(dsn, str) else type(dsn).__name__}, not text",
+            f"dsn is {type(dsn).__name__}, not text",
             hint='Use text such as "host=db dbname=counts"',
         )
     scheme, mark, rest = dsn.partition("://")

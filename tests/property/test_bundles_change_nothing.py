@@ -99,10 +99,11 @@ def test_every_case_in_bundles(case: Case) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("case", some(list(CASES.values()), 4), ids=str)
 def test_every_case_in_small_chunks(case: Case) -> None:
-    whole = given(case, 300, WHOLE)
+    rows = 300 if is_campaign() else 120
+    whole = given(case, rows, WHOLE)
     with small_chunks():
         for size in (WHOLE, 7, 1):
-            whole.check_equal(given(case, 300, size))
+            whole.check_equal(given(case, rows, size))
 
 
 @pytest.mark.long

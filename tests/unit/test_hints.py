@@ -27,6 +27,7 @@ OPTION = re.compile(r"(?<![\w.&?/-])([a-z][a-z_]*)=(?![=>])")
 # libraries, and those of objects that hooks are called with.
 NO_OPTIONS = {
     "my_", "first_", "second_", "n", "total", "team", "day", "all", "name", "result",  # columns
+    "double",  # a column that an example makes
     "host", "dbname",  # of PostgreSQL
     "errors", "tzinfo", "frozen", "option", "e",  # of Python, and of URIs
     "output_time", "output_times",  # of timers

@@ -465,12 +465,13 @@ def admission_of(
 
 def _orders(work: Work, nth: int) -> dict[str, str]:
     """Return the columns by which a stage orders what comes by an input, and its argument."""
-    match work:
-        case Upserted(rules=Upserting(order=str(name))):
-            return {name: "table(order=)"}
-        case Joined(joining=AsOf(order=str(name))) if work.side_of(nth) == RIGHT:
-            return {name: "join_as_of(order=)"}
-    return {}
+    if isinstance(work, Upserted) and isinstance(work.rules, Upserting):
+        order, argument = work.rules.order, "table(order=)"
+    elif isinstance(work, Joined) and isinstance(work.joining, AsOf) and work.side_of(nth) == RIGHT:
+        order, argument = work.joining.order, "join_as_of(order=)"
+    else:
+        return {}
+    return {} if order is None else {order: argument}
 
 
 def _sound_keys(stage: Stage, flow: Flow) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 
@@ -39,7 +40,9 @@ class Failure(NamedTuple):
     detail: str
 
 
-class Called(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Called:
     """What a function returned for records.
 
     Args:

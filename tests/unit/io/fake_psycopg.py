@@ -21,6 +21,7 @@ def fake_psycopg() -> Iterator[types.ModuleType]:
         "Error": FakeError,
         "DataError": FakeDataError,
         "OperationalError": FakeOperationalError,
+        "conninfo": types.SimpleNamespace(conninfo_to_dict=lambda dsn: {"dbname": dsn}),
         "connect": lambda dsn, autocommit: FakeConnection(dsn),
     }
     module.__dict__.update(contents)
