@@ -33,6 +33,7 @@ from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import is_remote
+from lowwater.spark.instants import in_utc
 from lowwater.spark.source_packer import CORRUPT
 from lowwater.spark.types import arrow_schema, quoted, spark_like, spark_schema
 from lowwater.watermark import FinishedFiles, PerPartition
@@ -324,7 +325,7 @@ class SparkSource:
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         self.refuse_embedded()
-        return (Records.from_arrow(batch) for batch in self.frame.toArrow().to_batches(size))
+        return (Records.from_arrow(in_utc(one)) for one in self.frame.toArrow().to_batches(size))
 
 
 def spark_source(frame: Any) -> SparkSource:

@@ -25,6 +25,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError
+from lowwater.spark.instants import in_utc
 from lowwater.spark.level import entry_of, needs_records
 from lowwater.spark.levels import Levels
 from lowwater.spark.messages import Elements, Message, Port, joined_tables, observed_table
@@ -125,7 +126,7 @@ class SourcePacker:
         ledger = _Ledger(self.levels.graph.name_of(read), reader)
         sequence = 0
         for stretch in stretches(batches):
-            records = Records.from_arrow(stretch)
+            records = Records.from_arrow(in_utc(stretch))
             packed = PackedRecords(events=len(stretch))
             now = None
             if NOW in records.columns:

@@ -253,6 +253,51 @@ def test_late_records_and_dead_letters_are_rows(spark: Any, tmp_path: Path) -> N
     assert "not json" in letters["malformed"]
 
 
+class Hours:
+    """A process that shows what hour it sees in records, in their lists and in its context."""
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit({"seen": record["at"].hour, "inner": record["more"][0]["then"].hour})
+
+
+def test_user_code_sees_instants_in_utc_whatever_the_zone_of_the_session(
+    spark: Any, tmp_path: Path
+) -> None:
+    at = [START + 55_800 * SECOND + n * 3600 * SECOND for n in range(6)]  # 03:30 UTC, and later
+    instants = pa.array(at).cast(pa.timestamp("us", "UTC"))
+    inner = pa.StructArray.from_arrays([instants], ["then"])
+    more = pa.ListArray.from_arrays(pa.array(range(7), pa.int32()), inner)
+    read = pa.table({"at": instants, "more": more, "n": pa.array(range(6))})
+    folder = write(tmp_path / "in", read.slice(0, 3), read.slice(3))
+
+    def seen(begun: Any) -> list[Any]:
+        return [
+            begun.with_columns(by_column=lw.col("at").dt.hour())
+            .filter(lambda r: r["at"].hour < 8)
+            .map(lambda r: {**r, "by_function": r["at"].hour, "nested": r["more"][0]["then"].hour})
+            .key_by(lambda r: r["at"].hour)
+            .window(lw.FixedWindows("1h"))
+            .aggregate(
+                a=lw.max("by_column"), b=lw.max("by_function"), c=lw.max("nested"), n=lw.sum("n")
+            ),
+            begun.key_by("n").process(Hours()),
+        ]
+
+    assert spark.conf.get("spark.sql.session.timeZone") != "UTC"
+    options: Any = {"time": "at", "watermark": lw.BoundedDisorder("1d")}
+    here, there = (
+        seen(lw.from_arrow(read, **options)),
+        seen(lw.from_spark(stream(spark, folder), **options)),
+    )
+    for number, (one, other) in enumerate(zip(here, there, strict=True)):
+        kinds = (("seen", "inner"), ("key", "b", "c", "a", "n"))[number == 0]
+        types = {"types": dict.fromkeys(kinds, "long")}
+        rows, _ = run(other.to_spark(spark, drain=True, **types), tmp_path / f"checkpoint {number}")
+        assert plain(rows) == plain(embedded(one))
+    static = lw.from_spark(spark.read.parquet(str(folder)), **options)
+    assert plain(embedded(seen(static)[0])) == plain(embedded(here[0]))
+
+
 def odd_seconds(time: int) -> list[tuple[int, int]]:
     start = time // (3 * SECOND) * 3 * SECOND
     return [(start, start + 3 * SECOND)]
