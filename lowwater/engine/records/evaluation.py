@@ -31,7 +31,7 @@ from lowwater.engine.records.nested_fields import (
     with_fields,
 )
 from lowwater.engine.records.storable import endless_rows
-from lowwater.engine.records.value_kinds import kinds_of, one_kind
+from lowwater.engine.records.value_kinds import kinds_of, one_kind, several_shapes
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, nearest
 from lowwater.time import Int64Array
 
@@ -112,7 +112,7 @@ def evaluated(step: str, records: Records, expressions: Expressions) -> Evaluate
     if (table := _table_if_plain(records, names)) is not None:
         try:
             made = _run(step, table, computed)
-            if _is_unambiguous(table, reading):
+            if _is_unambiguous(table, reading) and not _lends_fields(records, names, made):
                 columns |= {name: Column.from_arrow(array) for name, array in made.items()}
                 if computed is not expressions:
                     order = (*map(copied_column, expressions.unnamed), *expressions.named)
@@ -186,6 +186,14 @@ def _table_if_plain(records: Records, names: Sequence[str]) -> pa.Table | None:
             return None
         arrays[name] = _decoded(array)
     return _as_table(arrays, records.length)
+
+
+def _lends_fields(records: Records, names: Iterable[str], made: Mapping[str, pa.Array]) -> bool:
+    """Whether results have fields that only other records have: values of several shapes."""
+    if not any(pa.types.is_nested(array.type) for array in made.values()):
+        return False
+    columns = [records.columns[name] for name in names]
+    return any(several_shapes(column.to_list()) for column in columns if _is_of_objects(column))
 
 
 def _as_table(arrays: Mapping[str, pa.Array], length: int) -> pa.Table:
@@ -264,6 +272,7 @@ class _Careful:
         self._arrays: dict[str, pa.Array] = {}
         self._objects: dict[str, tuple[list[Any], Int64Array, list[Any]]] = {}
         self._failed: dict[int, str] = {}
+        self._shapes = False
 
     def evaluated(self, expressions: Expressions) -> Evaluated:
         left = np.arange(self._records.length)
@@ -312,6 +321,13 @@ class _Careful:
         for group in self._groups(names, rows):
             for part, table in self._tables(names, group, work):
                 work.settle(part, table, reading)
+        present = [name for name in names if _column_of(self._records, name) is not None]
+        if not self._shapes and any(
+            _lends_fields(self._records, present, made) for _, made in work.pieces
+        ):
+            self._shapes = True
+            self._objects.clear()
+            return self._one(one, expression, rows)
         for path, siblings in sorted(work.siblings.items()):
             if path[-1] not in siblings and self._missing is None:
                 self._missing = InvalidArgument(
@@ -355,7 +371,7 @@ class _Careful:
         values = column.to_list(exact=True)
         for row in endless_rows(values):
             values[row] = _ENDLESS
-        self._objects[name] = (values, *kinds_of(values))
+        self._objects[name] = (values, *kinds_of(values, shapes=self._shapes))
         return None
 
     def _tables(

@@ -38,22 +38,39 @@ def one_kind(values: Sequence[Any], array: pa.Array) -> bool:
     (only,) = types
     if only is int:
         return bool(pa.types.is_int64(array.type))  # else there is one beyond 64 bits
+    if only in _NESTED:
+        return not _may_mix(array.type) or not _mixed_paths(values, shapes=False)
     refine = _REFINED.get(only)
     if refine is None:
         return not issubclass(only, (np.datetime64, np.timedelta64))
     return len({refine(value) for value in values if value is not None}) == 1
 
 
-def kinds_of(values: Sequence[Any]) -> tuple[Int64Array, list[Kind]]:
+def several_shapes(values: Sequence[Any]) -> bool:
+    """Return whether mappings among the values, or in them, have other names than others. O(n)."""
+    return bool(_mixed_paths(values, shapes=True))
+
+
+def kinds_of(values: Sequence[Any], *, shapes: bool = False) -> tuple[Int64Array, list[Kind]]:
     """Return the kind of each value, as numbers, and the kinds. O(n).
+
+    Args:
+        values: The values.
+        shapes: Whether mappings with other names are of another kind.
 
     Returns:
         The number of each value's kind, int64; and the kinds, of which ``None`` is that of nulls.
     """
     numbers: dict[Kind, int] = {}
     codes = np.empty(len(values), dtype=np.int64)
+    mixed = _mixed_paths(values, shapes=shapes)
     for row, value in enumerate(values):
         kind = type(value)
+        if mixed and kind in _NESTED:
+            found = _inner(value, shapes=shapes)
+            inner = tuple(frozenset(found.get(path, ())) for path in mixed)
+            codes[row] = numbers.setdefault((kind, inner), len(numbers))
+            continue
         refine = _REFINED.get(kind)
         key: Kind = None if value is None else kind if refine is None else (kind, refine(value))
         if refine is None and isinstance(value, (np.datetime64, np.timedelta64)):
@@ -90,3 +107,50 @@ _REFINED: dict[type, Callable[[Any], Any]] = {
     dt.time: _of_time,
 }
 """What tells values of one Python type apart of which Arrow makes several types."""
+_NESTED = (dict, list, tuple)
+_NAMES = "names"
+
+
+def _may_mix(kind: pa.DataType) -> bool:
+    """Return whether Arrow may have made a type for values that have others by themselves."""
+    if pa.types.is_nested(kind):
+        return any(_may_mix(kind.field(at).type) for at in range(kind.num_fields))
+    return not (
+        pa.types.is_boolean(kind)
+        or pa.types.is_int64(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def _mixed_paths(values: Sequence[Any], *, shapes: bool) -> list[tuple[Any, ...]]:
+    """Return the places inside of values at which these have several kinds, in a fixed order."""
+    kinds: dict[tuple[Any, ...], set[frozenset[Kind]]] = {}
+    for value in values:
+        if type(value) in _NESTED:
+            for path, inner in _inner(value, shapes=shapes).items():
+                kinds.setdefault(path, set()).add(frozenset(inner))
+    return sorted((path for path, several in kinds.items() if len(several) > 1), key=repr)
+
+
+def _inner(value: Any, *, shapes: bool) -> dict[tuple[Any, ...], set[Kind]]:
+    """Return the kinds of what is in a value, by place; nulls have none.
+
+    A place is the names on the way to it; all items of a list are at one.
+    """
+    found: dict[tuple[Any, ...], set[Kind]] = {}
+    waiting: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    while waiting:
+        path, here = waiting.pop()
+        kind = type(here)
+        if kind is dict:
+            if shapes:
+                found.setdefault((*path, _NAMES), set()).add(frozenset(here))
+            waiting += [((*path, (name,)), inner) for name, inner in here.items()]
+        elif kind in _NESTED:
+            inside = (*path, ())
+            waiting += [(inside, item) for item in here]
+        elif here is not None and path:
+            refine = _REFINED.get(kind)
+            found.setdefault(path, set()).add(kind if refine is None else (kind, refine(here)))
+    return found
