@@ -379,6 +379,7 @@ class LocalRun:
             found = reader.next()
             if found is None:
                 reader.ended = True
+                reader.end()
                 self._verdict.judge_source(reader)
                 if self.ending:
                     break
@@ -394,6 +395,9 @@ class LocalRun:
                 return
             yield Outcome(boundary=True)
         yield from self._turn(began)
+        for entries in self._between:
+            for entry in entries:
+                entry.admission.end()
         self._verdict.judge_rest()
         self.ended = True
         self._ledger.check(ended=True)

@@ -283,6 +283,13 @@ class SourceReader:
         shared = [self.tally] if own is None else [self.tally, own.tally]
         return shared, [(entry.stage, entry.admission.tally) for entry in entries]
 
+    def end(self) -> None:
+        """Raise ``InvalidArgument`` if no record of the source had a column that is read."""
+        if self._usual.own is not None:
+            self._usual.own.end()
+        for entry in self._usual.entries:
+            entry.admission.end()
+
     def begin(self, records: Records, *, fresh: bool) -> None:
         """Start and count a batch: a ``fresh`` one, or the one in which a restart resumes.
 
@@ -333,7 +340,7 @@ class SourceReader:
         arrived = self._arrivals(records)
         stepped = apply_steps(shared, records, entries[0].apply)
         left = stepped.records
-        own.require(stepped.missing)
+        own.require(stepped.missing, records.length)
         are_gone = bool(stepped.rejects) and not left.length
         if len(entries) == 1 and not are_gone and self.read.time not in set(left.columns):
             yield from self._cuts_for_one_stage(entries[0], records)  # later steps make it

@@ -74,8 +74,8 @@ class StageAdmission:
         stepped = apply_steps(self.steps, records, self.apply)
         counts = self.counts
         if self.steps:
+            self.admission.require(stepped.missing, records.length)
             records = stepped.records
-            self.admission.require(stepped.missing)
             counts.apply(self.first, stepped.counts)
             if stepped.rejected:
                 self.admission.reject(stepped.errors)

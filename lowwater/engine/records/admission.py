@@ -18,7 +18,7 @@ from lowwater.engine.records.batch import HIDDEN, ArrowColumns, shown_name
 from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.problems import Problems, Tally
+from lowwater.engine.records.problems import AbsentColumns, Problems, Tally
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.records.storable import note_unstorable, writable
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
@@ -119,6 +119,10 @@ class Admission:
         self._id_checks = [(n, partial(check_key, name=shown_name(n), noun="id")) for n in ids]
         self._gap_checks = [(name, partial(gaps, name=name)) for name in durations]
         self._seen = 0
+        # What the batch at hand lacks: columns, or values of a type that they may have.
+        self._lacked: dict[str, InvalidArgument] = {}
+        self._absent = AbsentColumns()
+        self._absent_in_steps = AbsentColumns()
         self.tally = Tally()
 
     def with_max_ahead(self, max_ahead_us: int | None) -> Admission:
@@ -129,7 +133,10 @@ class Admission:
 
     def remember(self) -> dict[str, Any]:
         """Return the state to store, as plain values."""
+        absent = {"absent": self._absent, "absent in steps": self._absent_in_steps}
+        told = {name: columns.remember() for name, columns in absent.items()}
         return {
+            **{name: columns for name, columns in told.items() if columns is not None},
             "seen": self._seen,
             "tally": self.tally.remember(),
             "columns": {name: admission.remember() for name, admission in self._columns.items()},
@@ -140,6 +147,9 @@ class Admission:
         """Restore the state that an earlier run stored."""
         self._seen = known["seen"]
         self.tally.resume(known.get("tally"))
+        began = bool(self._seen or self.tally.seen)
+        self._absent.resume(known.get("absent"), began=began)
+        self._absent_in_steps.resume(known.get("absent in steps"), began=began)
         for name, learned in known["columns"].items():
             self._columns[name].resume(learned)
         for name, learned in known.get("orders", {}).items():  # earlier versions stored none
@@ -161,12 +171,14 @@ class Admission:
                 ``None``: unknown, so that no event time is too far ahead.
 
         Raises:
-            InvalidArgument: A column is missing from the first records, or its type can never be
-                valid. If the type is another only in later records, these are dead letters.
+            InvalidArgument: A column is missing from all of the first records, or its type in all
+                of them can never be valid. What only some of them lack is null there, and values of
+                such a type are dead letters.
             DataError: A column disappeared from the stream; or a record is invalid and
                 ``on_error`` is ``"raise"``.
         """
         problems = Problems()
+        self._lacked = {}
         times = self._checked(records, self._time, problems, self._as_times).data
         keys = tuple([self._checked(records, n, problems, check) for n, check in self._key_checks])
         ids = tuple([self._checked(records, n, problems, check) for n, check in self._id_checks])
@@ -181,10 +193,13 @@ class Admission:
             note_far_ahead(times, clock, self._max_ahead, problems)
         first = self._seen
         self._seen += records.length
+        self._absent.note(self._lacked, records.length)
         if not problems.found:
             self.tally.count(records.length, ())
             return Admitted(Bundle(times, keys, values), None, [], ids)
         if self._raise:
+            for error in self._lacked.values():  # says more than that all of them are null
+                raise error
             self._stop(records, problems, first, where)
         bad = problems.rows()
         admitted = self._sift(records, Bundle(times, keys, values), ids, problems, bad, where)
@@ -211,28 +226,43 @@ class Admission:
         self.tally.count(len(errors), errors)
         return list(errors)
 
-    def require(self, missing: InvalidArgument | None) -> None:
-        """Raise if a step reads a column that none of the first records has.
+    def require(self, missing: Mapping[str, InvalidArgument], length: int) -> None:
+        """Raise if steps read a column that none of the first 1,000 records has.
 
-        Later it is null in records that lack it, as in those beside others that have it.
+        In records that lack it, it is null, as in those beside others that have it.
+
+        Args:
+            missing: What is wrong if no record ever has a column, by column and step.
+            length: How many records the steps were given.
         """
-        if missing is not None and not self._seen and not self.tally.seen:
-            raise missing
+        self._absent_in_steps.note(missing, length)
+
+    def end(self) -> None:
+        """Raise ``InvalidArgument`` if no record of the whole stream had a column that is read."""
+        self._absent_in_steps.end()
+        self._absent.end()
 
     def _as_times(self, column: Column, problems: Problems) -> Column:
         return Column(event_times(column, self._shown_time, problems, self._format))
 
     def _checked(self, records: Records, name: str, problems: Problems, check: _Check) -> Column:
-        """Check a column; reject all its rows if it has a type that it cannot have (S-B1)."""
+        """Check a column; reject its values if it has a type that it cannot have (S-B1)."""
         try:
             return check(self._column(records, name), problems)
         except InvalidArgument as error:
-            if not self._seen or name not in records.columns:
-                raise InvalidArgument(
-                    error.what, where=error.where or records.origin, hint=error.hint
-                ) from None
-            problems.add_all(np.arange(records.length), "wrong_type", error.what)
-            return Column(np.zeros(records.length, dtype=np.int64))
+            wrong = InvalidArgument(
+                error.what, where=error.where or records.origin, hint=error.hint
+            )
+            if not records.length or name not in records.columns:
+                raise wrong from None
+            if isinstance(records.columns, ArrowColumns):  # the type is that of a source
+                if not self._seen:
+                    raise wrong from None
+                problems.add_all(np.arange(records.length), "wrong_type", error.what)
+                return Column(np.zeros(records.length, dtype=np.int64))
+            self._lacked[name] = wrong
+            values = Column.of_objects(records.columns[name].to_list(exact=True))
+            return check(values, problems)  # each as beside values of other types
 
     def _check_rest(self, records: Records, problems: Problems) -> None:
         """Check what is kept as it is: columns that records are ordered by, and whole records."""
@@ -247,10 +277,11 @@ class Admission:
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)
         if column is None:
-            if (self._seen or self.tally.seen) and _is_made_by_python(records):
-                # S-B1: these records alone lack a field that others have.
-                return Column.of_objects([None] * records.length)
             hint = nearest_column(name, records.names)
+            if records.length and _is_made_by_python(records):
+                # S-B1: these records alone lack a field that others may have.
+                self._lacked[name] = InvalidArgument(f"there is no column {name!r}", hint=hint)
+                return Column.of_objects([None] * records.length)
             # Files that disagree are bad data; a column missing from the start is a wrong name.
             if self._seen and records.origin is not None:
                 what = f"there is no column {name!r}, but there was in earlier records"
@@ -293,11 +324,12 @@ def _unchanged(column: Column, _: Problems) -> Column:
 
 
 def _is_made_by_python(records: Records) -> bool:
-    """Whether the columns are no more than the fields that these records have.
+    """Whether some columns are no more than the fields that these records have.
 
-    A source in memory knows what fields any of its elements had: one that none had is a mistake.
+    Others may be computed from them. A source in memory knows what fields any of its elements had:
+    one that none had is a mistake.
     """
     if getattr(records.columns, "knows_names", False):
         return False
     every = [records.columns[name] for name in records.names]
-    return all(column.type is None and column.data.dtype == object for column in every)
+    return not every or any(one.type is None and one.data.dtype == object for one in every)

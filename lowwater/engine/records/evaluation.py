@@ -11,7 +11,7 @@ or judges twice, is a record that is lost or doubled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -68,14 +68,14 @@ class Evaluated:
         columns: The values by name, for the records for which no expression failed.
         rows: The rows of these records, int64; ``None`` for all.
         failed: The other records.
-        missing: What is wrong if a column is read that none of the records has. Such a column was
-            taken to be null; at the start of a stream, its name must be a mistake.
+        missing: What is wrong if a column is read that none of the records has, by column. Such a
+            column was taken to be null; if no record ever has it, its name must be a mistake.
     """
 
     columns: dict[str, Column]
     rows: Int64Array | None = None
     failed: Sequence[Failure] = ()
-    missing: InvalidArgument | None = None
+    missing: Mapping[str, InvalidArgument] = field(default_factory=dict)
 
 
 def evaluated(step: str, records: Records, expressions: Expressions) -> Evaluated:
@@ -97,11 +97,14 @@ def evaluated(step: str, records: Records, expressions: Expressions) -> Evaluate
     every = reading_of((*expressions.unnamed, *expressions.named.values()))
     absent = sorted(name for name in every.columns or () if _column_of(records, name) is None)
     if absent:
-        missing = InvalidArgument(
-            f"there is no column {absent[0]!r}", where=step, hint=nearest(absent[0], visible)
-        )
+        missing = {
+            name: InvalidArgument(
+                f"there is no column {name!r}", where=step, hint=nearest(name, visible)
+            )
+            for name in absent
+        }
         if getattr(records.columns, "knows_names", False):
-            raise missing
+            raise missing[absent[0]]
         return _Careful(step, records, missing).evaluated(expressions)
     copied, computed = ({}, expressions) if step == "filter" else _divided(step, expressions)
     columns = {name: records.columns[source] for name, source in copied.items()}
@@ -125,7 +128,7 @@ def evaluated(step: str, records: Records, expressions: Expressions) -> Evaluate
                 raise
             if type(error).__name__ == "DuplicateError":
                 raise _same_name(step, said(error)) from error
-    return _Careful(step, records, None).evaluated(expressions)
+    return _Careful(step, records, {}).evaluated(expressions)
 
 
 def _divided(step: str, expressions: Expressions) -> tuple[dict[str, str], Expressions]:
@@ -262,13 +265,13 @@ class _Careful:
     Args:
         step: What messages call the step.
         records: The records.
-        missing: What is wrong if a column is read that none of them has.
+        missing: What is wrong if a column is read that none of them has, by column.
     """
 
-    def __init__(self, step: str, records: Records, missing: InvalidArgument | None) -> None:
+    def __init__(self, step: str, records: Records, missing: Mapping[str, InvalidArgument]) -> None:
         self._step = step
         self._records = records
-        self._missing = missing
+        self._missing = dict(missing)
         self._arrays: dict[str, pa.Array] = {}
         self._objects: dict[str, tuple[list[Any], Int64Array, list[Any]]] = {}
         self._failed: dict[int, str] = {}
@@ -329,8 +332,8 @@ class _Careful:
             self._objects.clear()
             return self._one(one, expression, rows)
         for path, siblings in sorted(work.siblings.items()):
-            if path[-1] not in siblings and self._missing is None:
-                self._missing = InvalidArgument(
+            if path[-1] not in siblings:
+                self._missing[".".join(path)] = InvalidArgument(
                     f"there is no field {path[-1]!r} in the values of {'.'.join(path[:-1])!r}",
                     where=self._step,
                     hint=nearest(path[-1], siblings),

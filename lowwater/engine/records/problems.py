@@ -1,4 +1,4 @@
-"""Collects the invalid rows of a batch, and counts those of a stream."""
+"""Collects the invalid rows of a batch, and counts those of a stream and the columns it lacks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from lowwater.display.text import repr_of
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import InvalidArgument
 from lowwater.time import Int64Array
 
 
@@ -50,6 +51,64 @@ class Problems:
     def rows(self) -> Int64Array:
         """Return the rows, int64, sorted."""
         return np.array(sorted(self.found), dtype=np.int64)
+
+
+@final
+class AbsentColumns:
+    """The columns that are read and that no record had so far: null, or mistakes.
+
+    The first records may all lack a field that later ones have, and how many of them share a bundle
+    must not matter. So a name is a mistake only if none of the first 1,000 records has it, or none
+    of all that there are.
+    """
+
+    __slots__ = ("_absent", "_seen")
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._absent: Mapping[str, InvalidArgument] | None = None
+
+    def note(self, absent: Mapping[str, InvalidArgument], length: int) -> None:
+        """Count records, and what they all lack.
+
+        Args:
+            absent: What is wrong if no record ever has a column, by column and who reads it.
+            length: How many records there are.
+
+        Raises:
+            InvalidArgument: There were enough records, and none had a column.
+        """
+        if not length or (self._absent is not None and not self._absent):
+            return
+        before = absent if self._absent is None else self._absent
+        self._absent = {name: absent[name] for name in before if name in absent}
+        self._seen += length
+        if self._seen >= JUDGED:
+            self.end()
+            self._absent = {}
+
+    def end(self) -> None:
+        """Raise ``InvalidArgument`` if there are no more records, and none had a column."""
+        for error in (self._absent or {}).values():
+            raise error
+
+    def remember(self) -> dict[str, Any] | None:
+        """Return what to store, as plain values; ``None``: nothing is absent."""
+        if not self._absent:
+            return None
+        told = {name: [error.what, error.where, error.hint] for name, error in self._absent.items()}
+        return {"seen": self._seen, "absent": told}
+
+    def resume(self, known: Mapping[str, Any] | None, *, began: bool) -> None:
+        """Restore what an earlier run stored; ``began``: it had records."""
+        if known is None:
+            self._absent = {} if began else None
+            return
+        self._seen = known["seen"]
+        self._absent = {
+            name: InvalidArgument(what, where=where, hint=hint)
+            for name, (what, where, hint) in known["absent"].items()
+        }
 
 
 JUDGED = 1_000

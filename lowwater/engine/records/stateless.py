@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeGuard, final
 
 import numpy as np
@@ -373,7 +374,7 @@ def _only(
     sound: Int64Array | None,
     truths: np.ndarray[Any, np.dtype[np.bool_]],
     letters: tuple[Sequence[Rejected], int] = ((), 0),
-    missing: InvalidArgument | None = None,
+    missing: Mapping[str, InvalidArgument] = MappingProxyType({}),
 ) -> Stepped:
     """Return the records for which a condition is true.
 
@@ -382,7 +383,7 @@ def _only(
         sound: The rows for which there is a truth; ``None`` for all.
         truths: Whether the condition is true for each of them.
         letters: The dead letters for the others, and how many of these are dropped without one.
-        missing: What is wrong if the condition reads a column that none of them has.
+        missing: What is wrong if the condition reads a column that none of them has, by column.
     """
     if sound is None and truths.all():
         return Stepped(records, missing=missing)

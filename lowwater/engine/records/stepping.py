@@ -7,8 +7,8 @@ record as it was before the step that rejected it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias, final
 
@@ -33,8 +33,8 @@ class Stepped:
         rows: The row of the batch that each of these comes from, int64; ``None``: row for row.
         rejected: The records that it rejects, by row.
         filtered: How many records it drops without a dead letter.
-        missing: What is wrong if it reads a column that none of the records has. It took the column
-            to be null, which is right for records that lack a field that others have.
+        missing: What is wrong if it reads a column that none of the records has, by column. It took
+            the column to be null, which is right for records that lack a field that others have.
         passed: How many records it neither rejects nor drops; ``None``: as many as it outputs.
     """
 
@@ -42,7 +42,7 @@ class Stepped:
     rows: Int64Array | None = None
     rejected: Sequence[Rejected] = ()
     filtered: int = 0
-    missing: InvalidArgument | None = None
+    missing: Mapping[str, InvalidArgument] = field(default_factory=dict)
     passed: int | None = None
 
 
@@ -118,7 +118,8 @@ class AppliedSteps:
         rejects: The rejected records, by step.
         counts: What became of the records in each step that was applied.
         maps: For each step that was applied, the row that each of its records comes from.
-        missing: The first column that was read and that none of the records had.
+        missing: The columns that were read and that none of the records had, each with the number
+            of the step.
     """
 
     records: Records
@@ -127,7 +128,7 @@ class AppliedSteps:
     rejects: Sequence[Rejects]
     counts: Sequence[StepCount]
     maps: Sequence[Int64Array | None]
-    missing: InvalidArgument | None = None
+    missing: Mapping[str, InvalidArgument] = field(default_factory=dict)
 
     @property
     def errors(self) -> list[ErrorRecord]:
@@ -151,7 +152,7 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
     maps: list[Int64Array | None] = []
     letters: list[Sequence[Rejected]] = []
     rejects: list[Rejects] = []
-    missing: InvalidArgument | None = None
+    missing: dict[str, InvalidArgument] = {}
     for number, step in enumerate(steps):
         if not records.length:
             break
@@ -169,7 +170,7 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
         letters.append(done.rejected)
         maps.append(done.rows)
         records = done.records
-        missing = missing or done.missing
+        missing.update((f"{number} {name}", error) for name, error in done.missing.items())
     merged = _in_order(letters, maps) if rejects else []
     return AppliedSteps(
         records,

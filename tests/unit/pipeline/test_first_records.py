@@ -1,0 +1,153 @@
+"""What the first records lack, or have of another type, matters no more than later (S-B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import lowwater as lw
+from lowwater.engine.records.problems import JUDGED, AbsentColumns
+from lowwater.errors import InvalidArgument
+
+Make = Callable[[Any], Any]
+HOUR = lw.FixedWindows("1h")
+ODD = 3
+"""How many records at the beginning are unlike the others."""
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [{"at": n, "k": n % 3, "n": n, "v": {"a": n % 2}} for n in range(count)]
+
+
+def totals(stream: Any) -> Any:
+    return stream.key_by("k").window(HOUR).aggregate(total=lw.sum("n"))
+
+
+PIPELINES: dict[str, Make] = {
+    "windows": totals,
+    "filtered": lambda s: totals(s.filter(lw.col("n") >= 0)),
+    "computed": lambda s: totals(s.with_columns(n=lw.col("n") * 2)),
+    "computed time": lambda s: totals(s.with_columns(at=lw.col("at") + 1)),
+    "a field": lambda s: totals(s.with_columns(n=lw.col("v").struct.field("a"))),
+    "key of a field": lambda s: totals(s.with_columns(k=lw.col("v").struct.field("a"))),
+    "time of a field": lambda s: totals(s.with_columns(at=lw.col("v").struct.field("a"))),
+    "without copies": lambda s: totals(s.deduplicate(id="n", within="1h")),
+    "grouped table": lambda s: s.table(key="k", order="n").group_by("v").aggregate(c=lw.count()),
+    "sessions": lambda s: s.key_by("k").window(lw.Sessions("1m")).aggregate(c=lw.count("n")),
+    "two stages": lambda s: (
+        totals(s).select("k", "total").key_by("k").window(HOUR).aggregate(sum=lw.sum("total"))
+    ),
+}
+
+
+def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def made(row: dict[str, Any]) -> dict[str, Any]:
+        return row if row["n"] >= ODD else {n: v for n, v in row.items() if n != name}
+
+    return made
+
+
+def other(name: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda row: row if row["n"] >= ODD else {**row, name: value}
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    **{f"no {name}": without(name) for name in ("at", "k", "n", "v")},
+    "no field": other("v", {}),
+    "a list in a field": other("v", {"a": [1]}),
+    "a struct in a field": other("v", {"a": {"b": 1}}),
+    "text in a field": other("v", {"a": "x"}),
+    "a list as key": other("k", [1]),
+    "a list as number": other("n", [1]),
+    "a list as time": other("at", [1]),
+}
+
+
+def outcome(pipeline: Any, **options: Any) -> tuple[Any, list[tuple[str, str, Any]]]:
+    result = pipeline.collect(on_error="dead_letter", **options)
+    # A field that a record lacks is null beside records that have it.
+    letters = [
+        (one.reason, one.detail, {n: v for n, v in one.record.items() if v is not None})
+        for one in result.errors
+    ]
+    if hasattr(result, "panes"):
+        last = {(pane.key, pane.window): pane.values for pane in result.panes}
+        return sorted(last.items(), key=repr), letters
+    return None, letters
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", [name for name in PIPELINES if name != "grouped table"])
+def test_they_are_judged_alike_in_any_bundles(name: str, change: str) -> None:
+    begun = lw.from_iterable(rows(12), time="at", unit="s").map(CHANGES[change])
+    pipeline = PIPELINES[name](begun)
+    whole = outcome(pipeline, bundle_size=1000)
+    for size in (1, 2, ODD):
+        assert outcome(pipeline, bundle_size=size) == whole
+    assert len(whole[1]) <= ODD
+    assert whole[0]
+
+
+@pytest.mark.parametrize("change", ["no at", "no k", "a list in a field"])
+def test_they_are_judged_alike_by_workers(change: str) -> None:
+    begun = lw.from_iterable(rows(12), time="at", unit="s").map(CHANGES[change])
+    pipeline = PIPELINES["key of a field"](begun)
+    whole = outcome(pipeline, bundle_size=1000)
+    for size in (1, 1000):
+        assert outcome(pipeline, bundle_size=size, workers=2) == whole
+
+
+@pytest.mark.parametrize("count", [1, 100, 3 * JUDGED])
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("name", ["at", "k", "n"])
+@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}])
+def test_a_name_that_no_record_has_is_a_mistake(
+    name: str, size: int, count: int, options: Mapping[str, Any]
+) -> None:
+    """After 1,000 records, or at the end."""
+    begun = lw.from_iterable(rows(count), time="at", unit="s")
+    begun = begun.map(lambda row: {n: v for n, v in row.items() if n != name})
+    with pytest.raises(InvalidArgument, match=f"there is no column '{name}'"):
+        totals(begun).collect(bundle_size=size, **options)
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_name_in_an_expression_that_no_record_has_is_a_mistake(size: int) -> None:
+    begun = lw.from_iterable(rows(50), time="at", unit="s").map(dict)
+    with pytest.raises(InvalidArgument, match="there is no column 'm'"):
+        totals(begun.filter(lw.col("m") > 0)).collect(bundle_size=size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 100_000])
+def test_fields_of_which_each_record_lacks_another_are_no_mistake(size: int) -> None:
+    def halves(row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, ("a", "b")[row["n"] % 2]: 1}
+
+    begun = lw.from_iterable(rows(2 * JUDGED + 100), time="at", unit="s").map(halves)
+    some = begun.filter((lw.col("a") > 0) | (lw.col("b") > 0))
+    assert sum(
+        pane.values["total"] for pane in totals(some).collect(bundle_size=size).panes
+    ) == sum(range(2 * JUDGED + 100))
+
+
+def test_what_is_absent_is_stored_until_it_is_known() -> None:
+    absent = AbsentColumns()
+    error = InvalidArgument("there is no column 'k'", where="here", hint="none")
+    absent.note({"k": error, "n": error}, 600)
+    absent.note({"k": error}, 1)
+    stored = absent.remember()
+    resumed = AbsentColumns()
+    resumed.resume(stored, began=True)
+    with pytest.raises(InvalidArgument, match="there is no column 'k'"):
+        resumed.note({"k": error}, 399)
+    late = AbsentColumns()
+    late.resume(stored, began=True)
+    late.note({}, 1)
+    late.note({"k": error}, 5_000)
+    late.end()
+    assert late.remember() is None
+    earlier = AbsentColumns()
+    earlier.resume(None, began=True)  # written by a version that stored none
+    earlier.note({"k": error}, 5_000)
