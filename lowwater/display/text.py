@@ -37,7 +37,12 @@ def shown(value: Any, *, exact: bool = False) -> str:
     >>> shown(0.1 + 0.2), shown(["a"] * 12), shown(len)
     ('0.3', "['a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', … 2 more]", 'len')
     """
-    return cut(_shown(value, exact, _DEEPEST))
+    try:
+        return cut(_shown(value, exact, _DEEPEST))
+    except MemoryError:
+        raise
+    except Exception as error:  # a class of the user
+        return f"<{type(value).__name__}, which raises {type(error).__name__} when it is read>"
 
 
 def plain(value: Any) -> str:
@@ -132,6 +137,15 @@ def readable(text: str) -> str:
         return text
     text = _FUNCTION.sub(lambda found: _own_name(found[1]), text)
     return _ADDRESS.sub("", _OBJECT.sub(r"\1", text))
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without the addresses of objects, which are others in each run.
+
+    >>> without_addresses("no <object object at 0x7f3c5a0> here")
+    'no <object object> here'
+    """
+    return _ADDRESS.sub("", text) if " at 0x" in text else text
 
 
 def cut(text: str, longest: int = LONGEST) -> str:

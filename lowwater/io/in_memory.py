@@ -10,7 +10,6 @@ from typing import Any, ClassVar, final
 
 import pyarrow as pa
 
-from lowwater.display.text import shown
 from lowwater.engine.graph.sources import read_rows
 from lowwater.engine.records.batch import (
     Records,
@@ -20,7 +19,7 @@ from lowwater.engine.records.batch import (
     readable,
     require_open_names,
 )
-from lowwater.engine.records.calls import said
+from lowwater.engine.records.calls import said, unfit_record
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import FailedCall, is_nan
@@ -31,7 +30,7 @@ from lowwater.engine.records.storable import (
     is_too_deep,
     writable,
 )
-from lowwater.errors import DataError, InvalidArgument
+from lowwater.errors import InvalidArgument
 from lowwater.io.valid_text import checked_records
 
 _PATIENCE = 1000
@@ -324,12 +323,9 @@ def _from_series(series: Any) -> Column:
     endless = series.dtype == object and endless_rows(series.tolist())
     try:
         array = None if endless else pa.Array.from_pandas(series)
-    except (
-        pa.ArrowException,
-        OverflowError,
-        TypeError,
-        ValueError,
-    ):
+    except MemoryError:
+        raise
+    except Exception:  # of several types, or of a class of the user that raises
         array = None
     if array is not None and not isinstance(array.type, pa.BaseExtensionType):
         return Column.from_arrow(array)
@@ -347,8 +343,12 @@ def _usable(items: list[Any]) -> tuple[list[Any], dict[str, Column], list[ErrorR
     """Return the elements that can be records, their columns, and dead letters for the others."""
     try:
         columns = columns_of(items)
-    except DataError:  # some name cannot be a column's
-        problems = {at: _bad_name(item) for at, item in enumerate(items)}
+    except MemoryError:
+        raise
+    except Exception:  # some name cannot be a column's, or a class of the user raises
+        problems = {at: unfit_record(item) for at, item in enumerate(items)}
+        if not any(problems.values()):
+            raise
     else:
         problems = {}
         for name, column in columns.items():
@@ -377,13 +377,6 @@ def _type_of(values: list[Any]) -> pa.DataType | None:
         return pa.array(values).type  # infer_type does not mind what it cannot convert
     except (pa.ArrowException, OverflowError, TypeError, UnicodeError):
         return None
-
-
-def _bad_name(item: Any) -> str | None:
-    for name in fields_of(item):
-        if not is_name(name):
-            return f"{shown(name, exact=True)} cannot be the name of a column"
-    return None
 
 
 def _extent(data: Any) -> str:

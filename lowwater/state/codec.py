@@ -169,7 +169,7 @@ def of_base(value: Any) -> Any:
     ``pandas.Timestamp`` with nanoseconds is.
     """
     for base, convert in _BASES:
-        if isinstance(value, base):
+        if issubclass(type(value), base):  # what a proxy says of its class is not asked
             if type(value) is base:
                 return value
             try:  # by the methods of the base: those of the class may do anything
@@ -192,7 +192,7 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (dt.datetime, lambda v: dt.datetime.combine(dt.datetime.date(v), dt.datetime.timetz(v))),
     (dt.date, lambda v: dt.date.fromordinal(dt.date.toordinal(v))),
     (dt.timedelta, lambda v: dt.timedelta.__add__(v, dt.timedelta())),
-    (Decimal, Decimal.__pos__),
+    (Decimal, lambda v: Decimal(Decimal.as_tuple(v))),  # its sign would round it
     (UUID, lambda v: UUID(int=v.int)),
 )
 

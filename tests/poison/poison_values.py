@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 from collections import namedtuple
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -93,6 +94,64 @@ class OddNumber(int):
     """A number that cannot be compared, or hashed."""
 
     __eq__ = __lt__ = __gt__ = __le__ = __ge__ = __hash__ = _fails
+
+
+class OddZone(dt.tzinfo):
+    """A time zone that fails when it is asked."""
+
+    utcoffset = dst = tzname = _fails
+
+
+class OddMapping(Mapping[str, Any]):
+    """A mapping that cannot be read."""
+
+    __getitem__ = __iter__ = __len__ = _fails
+
+
+class HalfMapping(OddMapping):
+    """A mapping that names what it does not have."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("a", "b"))
+
+
+class OddDict(dict[str, Any]):
+    """A dict whose items cannot be read by its methods."""
+
+    __iter__ = __getitem__ = items = keys = values = __len__ = _fails
+
+
+class OddList(list[Any]):
+    """A list that cannot be iterated."""
+
+    __iter__ = __len__ = __getitem__ = _fails
+
+
+class OddTuple(tuple[Any, ...]):
+    """A tuple that cannot be iterated."""
+
+    __slots__ = ()
+    __iter__ = __len__ = __getitem__ = __hash__ = __eq__ = _fails
+
+
+class OddFloat(float):
+    """A float that cannot be converted or compared."""
+
+    __float__ = __eq__ = __ne__ = __lt__ = __hash__ = __int__ = _fails
+
+
+class OddTime(dt.datetime):
+    """A time that cannot be converted."""
+
+    utcoffset = astimezone = isoformat = __hash__ = __eq__ = __sub__ = timestamp = _fails
+
+
+class OddClass:
+    """Something that fails when it is asked what it is."""
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        raise ZeroDivisionError("of the value's own class")
 
 
 def _nested(depth: int) -> list[Any]:
@@ -213,6 +272,18 @@ VALUES: dict[str, Any] = {
     "no truth": NoTruth(),
     "odd text": OddText("odd"),
     "odd number": OddNumber(3),
+    "odd zone": dt.datetime(2024, 5, 1, 12, tzinfo=OddZone()),
+    "time of an odd zone": dt.time(12, tzinfo=OddZone()),
+    "odd zone inside": {"a": [dt.datetime(2024, 5, 1, 12, tzinfo=OddZone())]},
+    "odd mapping": OddMapping(),
+    "half mapping": HalfMapping(),
+    "odd mapping inside": [OddMapping()],
+    "odd dict": OddDict(a=1),
+    "odd list": OddList([1]),
+    "odd tuple": OddTuple((1, 2)),
+    "odd float": OddFloat(1.5),
+    "odd time": OddTime(2024, 5, 1, tzinfo=UTC),
+    "odd class": OddClass(),
     "nested 40": _nested(40),
     "nested 41": _nested(41),
     "nested 100,000": _nested(100_000),

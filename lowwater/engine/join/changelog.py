@@ -280,6 +280,8 @@ def _code_text(value: Any) -> str | None:
 def _are_unequal(old: Any, new: Any) -> bool:
     try:
         return bool(old != new)
+    except MemoryError:
+        raise
     except Exception:  # whatever a class of the user raises there; admission judges both keys
         return True
 

@@ -102,10 +102,12 @@ def _are_plain(values: Sequence[Any]) -> bool:
 
 def _fault_of_record(value: Any) -> Fault | None:
     try:
-        fields = fields_of(value)
+        fields = list(fields_of(value).items())
+    except MemoryError:
+        raise
     except Exception as error:  # a class of the user
         return UNSTORABLE, f"{describe('value', value)} cannot be held: {type(error).__name__}"
-    for name, item in fields.items():
+    for name, item in fields:
         if not is_name(name):
             return _NAME, f"{shown(name, exact=True)} cannot be the name of a column"
         if (fault := fault_of(item)) is not None:

@@ -82,6 +82,15 @@ def _check_objects(
 
 def _fault_of_key(value: Any, name: str, noun: str) -> Fault | None:
     """Return why a value that is not null cannot be a key, or a part of one."""
+    try:
+        return _judged(value, name, noun)
+    except MemoryError:
+        raise
+    except Exception:  # a class of the user
+        return "wrong_type", f"{describe(name, value)} cannot be {_a(noun)}"
+
+
+def _judged(value: Any, name: str, noun: str) -> Fault | None:
     if is_nan(value):
         return f"null_{noun}", f"the {noun} {name!r} is {value!r}"
     if isinstance(value, FailedCall):
@@ -89,10 +98,7 @@ def _fault_of_key(value: Any, name: str, noun: str) -> Fault | None:
     found = fault_of(value)
     if found is not None and found[0] != UNSTORABLE:  # too deep to be looked at
         return detail_of(name, value, found)
-    try:
-        own = hash(value)
-    except Exception:  # whatever a class of the user raises there
-        return "wrong_type", f"{describe(name, value)} cannot be {_a(noun)}"
+    own = hash(value)
     if found is not None:
         return detail_of(name, value, found)
     if _holds_nan(value):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lowwater.engine.records.calls import said
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.problems import FailedCall, Problems, is_nan
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, describe
@@ -339,6 +340,18 @@ def _objects(values: list[Any], name: str, problems: Problems, format: TimeForma
 
 def _one(value: Any, row: int, name: str, problems: Problems, format: TimeFormat) -> int:
     """Convert one event time; record an invalid value and return 0 for it."""
+    try:
+        return _micros(value, row, name, problems, format)
+    except LowwaterError as error:
+        problems.add(row, "bad_time", str(error))
+    except MemoryError:
+        raise
+    except Exception as error:  # a class of the user, such as that of the time zone
+        problems.add(row, "bad_time", f"{describe(name, value)} is no time: {said(error)}")
+    return 0
+
+
+def _micros(value: Any, row: int, name: str, problems: Problems, format: TimeFormat) -> int:
     unit = format.unit
     if value is None or is_nan(value):
         problems.add(row, "null_time", f"the event time {name!r} is null")
@@ -359,13 +372,9 @@ def _one(value: Any, row: int, name: str, problems: Problems, format: TimeFormat
     if isinstance(value, FailedCall):
         problems.add(row, "bad_time", f"the function {name}= failed: {value.failure}")
         return 0
-    try:
-        if format.timezone is not None:
-            value = _localized(value, name, format.timezone)
-        return instant(value, name=name)
-    except LowwaterError as error:
-        problems.add(row, "bad_time", str(error))
-        return 0
+    if format.timezone is not None:
+        value = _localized(value, name, format.timezone)
+    return instant(value, name=name)
 
 
 def _localized(value: Any, name: str, timezone: str) -> Any:
@@ -400,4 +409,8 @@ def _object_gaps(values: list[Any], name: str, problems: Problems) -> Int64Array
             micros[row] = duration(value, name=name)
         except LowwaterError as error:
             problems.add(row, "bad_gap", str(error))
+        except MemoryError:
+            raise
+        except Exception as error:  # a class of the user
+            problems.add(row, "bad_gap", f"{describe(name, value)} is no gap: {said(error)}")
     return micros

@@ -283,6 +283,17 @@ class ValueAdmission:
 
     def _fault(self, value: Any, *, is_leaf: bool, in_64_bits: bool) -> Fault | None:
         """Return why a value is invalid; learn the kind of one that is valid."""
+        try:
+            return self._judged(value, is_leaf=is_leaf, in_64_bits=in_64_bits)
+        except MemoryError:
+            raise
+        except Exception:  # a class of the user
+            found = fault_of(value)
+            if found is not None:
+                return detail_of(self._name, value, found)
+            return "wrong_type", f"{describe(self._name, value)} cannot be compared"
+
+    def _judged(self, value: Any, *, is_leaf: bool, in_64_bits: bool) -> Fault | None:
         name = self._name
         is_more = isinstance(value, _DERIVED) and type(value) not in _PLAIN
         if is_more and not is_leaf and (found := fault_of(value)) is not None:
@@ -377,6 +388,8 @@ def _kind_of_value(value: Any) -> str | None:
         return f"{type(value).__name__} of {inner}"
     try:
         bool(value < value)  # raises if such values cannot be compared
+    except MemoryError:
+        raise
     except Exception:  # whatever a class of the user raises there
         return None
     return type(value).__name__

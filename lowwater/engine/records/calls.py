@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 
-from lowwater.display.text import shown
+from lowwater.display.text import repr_of, shown, without_addresses
 from lowwater.engine.records.batch import Records, fields_of, is_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
@@ -106,7 +106,7 @@ def shaped(
     except Exception as error:
         if not sets_aside or isinstance(error, MemoryError):
             raise
-    problems = [_unfit(value) for value in called.values]
+    problems = [unfit_record(value) for value in called.values]
     length = len(called.values) if called.counts is None else len(called.counts)
     counts = np.ones(length, dtype=np.int64) if called.counts is None else called.counts.copy()
     owners = np.repeat(np.arange(length), counts).tolist()
@@ -247,7 +247,7 @@ def _failure(row: int, step: str, error: Exception) -> Failure:
 
 def _stopped(step: str, record: Any, error: Exception) -> DataError:
     return DataError(
-        f"the function of {step} failed on {_repr(record)}: {said(error)}",
+        f"the function of {step} failed on {repr_of(record)}: {said(error)}",
         where=step,
         hint="Fix the function, filter such records out first, or set them aside with "
         'on_error="dead_letter"',
@@ -258,26 +258,21 @@ def said(error: BaseException) -> str:
     """Return the type and text of an exception, whose own ``__str__`` may fail."""
     name = type(error).__name__
     try:
-        return f"{name}: {error}"
+        return without_addresses(f"{name}: {error}")  # another run has others
     except Exception as other:
         return f"{name}, whose text raises {type(other).__name__}"
 
 
-def _repr(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception as error:
-        return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
-
-
-def _unfit(value: Any) -> str | None:
+def unfit_record(value: Any) -> str | None:
     """Return why a value cannot be a record, ``None`` if it can."""
     try:
         fields = fields_of(value)
         names = list(fields)
         for name in names:
             fields.get(name)
+    except MemoryError:
+        raise
     except Exception as error:
-        return f"the result cannot be read: {said(error)}"
+        return f"it cannot be read: {said(error)}"
     bad = next((name for name in names if not is_name(name)), None)
     return None if bad is None else f"{shown(bad, exact=True)} cannot be the name of a column"

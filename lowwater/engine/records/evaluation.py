@@ -11,6 +11,7 @@ or judges twice, is a record that is lost or doubled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
@@ -183,7 +184,9 @@ def _table_if_plain(records: Records, names: Sequence[str]) -> pa.Table | None:
             return None
         try:
             array = column.to_arrow() if values is None else pa.array(values)
-        except _NOT_FOR_ARROW:
+        except MemoryError:
+            raise
+        except Exception:  # not for Arrow, or a class of the user raises
             return None
         if values is not None and not one_kind(values, array):
             return None
@@ -227,6 +230,16 @@ def _array_of(values: list[Any]) -> pa.Array:
         return pa.array(values, pa.uint64())
 
 
+@contextmanager
+def _unless_memory_ends() -> Iterator[None]:
+    """Go on after any exception but those of the machine; the values are then looked at alone."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+
+
 @final
 class _Endless:
     """Stands for a value that is nested too deep for Arrow, which says so of it."""
@@ -236,7 +249,6 @@ class _Endless:
 
 
 _ENDLESS = _Endless()
-_NOT_FOR_ARROW = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 
 def _is_unambiguous(table: pa.Table, reading: Reading) -> bool:
@@ -365,11 +377,8 @@ class _Careful:
             self._arrays[name] = pa.nulls(self._records.length)
             return self._arrays[name]
         if not _is_of_objects(column):
-            try:
+            with _unless_memory_ends():  # some value may not be of the column's type
                 self._arrays[name] = _decoded(column.to_arrow())
-            except _NOT_FOR_ARROW:  # some value is not of the column's type
-                pass
-            else:
                 return self._arrays[name]
         values = column.to_list(exact=True)
         for row in endless_rows(values):
@@ -381,17 +390,20 @@ class _Careful:
         self, names: Sequence[str], rows: Int64Array, work: _OneExpression
     ) -> Iterator[tuple[Int64Array, pa.Table]]:
         """Yield rows of one group with their columns; in parts where these need several types."""
-        try:
-            yield rows, self._table(names, rows)
+        table = None
+        with _unless_memory_ends():  # values may not be for Arrow, or a class of the user raises
+            table = self._table(names, rows)
+        if table is not None:
+            yield rows, table
             return
-        except _NOT_FOR_ARROW:
-            pass
         types: dict[tuple[Any, ...], list[int]] = {}
         mixed = [name for name in names if self._array(name) is None]
         for row in rows.tolist():
             try:
                 kinds = tuple([_array_of([self._objects[n][0][row]]).type for n in mixed])
-            except _NOT_FOR_ARROW as error:
+            except MemoryError:
+                raise
+            except Exception as error:
                 work.fail(row, said(error))
             else:
                 types.setdefault(kinds, []).append(row)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lowwater.display.text import repr_of, shown
+from lowwater.display.text import shown
 from lowwater.engine.records.pane_table import JSON, encoding_of, tag, to_values
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.time import format_instant
@@ -156,11 +156,22 @@ def to_json(row: Any) -> str:
     """Encode a value as JSON: instants as ISO-8601, NaN as null, unsupported types as text."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
-    except (TypeError, ValueError):  # NaN, keys that are no text, or a number of endless digits
+    except MemoryError:
+        raise
+    except Exception:  # NaN, keys that are no text, endless digits; or a class of the user raises
         return json.dumps(_plainest(row), ensure_ascii=False, default=_plain)
 
 
 def _plain(value: Any) -> Any:
+    try:
+        return _known(value)
+    except MemoryError:
+        raise
+    except Exception:  # a class of the user
+        return shown(value, exact=True)
+
+
+def _known(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         text = value.isoformat()
         return text.replace("+00:00", "Z")
@@ -170,13 +181,19 @@ def _plain(value: Any) -> Any:
         return sorted(value, key=repr)
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    try:
-        return str(value)
-    except Exception:  # a class of the user
-        return repr_of(value)
+    return str(value)
 
 
 def _plainest(value: Any) -> Any:
+    try:
+        return _parts_of(value)
+    except MemoryError:
+        raise
+    except Exception:  # a class of the user
+        return shown(value, exact=True)
+
+
+def _parts_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_name(key): _plainest(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

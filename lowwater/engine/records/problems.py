@@ -183,9 +183,10 @@ def is_nan(value: Any) -> bool:
 
     The types are checked first: ``!=`` of arbitrary objects may raise or return an array.
     """
-    if isinstance(value, Decimal):
-        return value.is_nan()  # a signalling one raises where it is compared
-    if not isinstance(value, _MAY_BE_NAN):
+    kind = type(value)  # what a proxy says of its class is not asked
+    if issubclass(kind, Decimal):
+        return bool(Decimal.is_nan(value))  # a signalling one raises where it is compared
+    if not issubclass(kind, _MAY_BE_NAN):
         return False
     try:
         return bool(value != value)

@@ -12,6 +12,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from itertools import chain
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -22,7 +23,7 @@ import numpy as np
 from lowwater.display.text import shown
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.problems import Problems
-from lowwater.errors import StateError, describe
+from lowwater.errors import describe
 from lowwater.state.codec import encode, of_base
 from lowwater.time import Instant
 
@@ -35,6 +36,7 @@ MOST_NESTED = 40
 _MOST_PARTS = 10_000_000
 """How many parts a value has at most: one list may be in another many times over."""
 
+_UNREADABLE = "it raises when it is read"
 _TOO_MANY = f"it has more than {_MOST_PARTS:,} parts"
 
 Fault: TypeAlias = tuple[str, str]
@@ -47,6 +49,9 @@ LEAVES = frozenset(
 _MORE_LEAVES = LEAVES | {Instant}
 NESTED = (list, tuple, set, frozenset, Mapping)
 """Types whose values have parts."""
+_ZONED = frozenset({dt.datetime, dt.time})
+_SURE = LEAVES - _ZONED - {int, str}
+"""Types whose values can all be held."""
 _CONTAINERS = frozenset({list, tuple, set, frozenset, dict})
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
@@ -58,7 +63,6 @@ def _as_int(value: Any) -> int:
 
 # Fails on integers beyond 64 bits and on lone surrogates: in C, at some ten nanoseconds a value.
 _PROBE = msgspec.msgpack.Encoder(enc_hook=_as_int)
-_NOT_ENCODED = (OverflowError, UnicodeEncodeError, TypeError, ValueError)
 
 
 def note_unstorable(column: Column, name: str, problems: Problems) -> None:
@@ -103,15 +107,29 @@ def are_leaves(values: Sequence[Any]) -> bool:
 def fault_of(value: Any) -> Fault | None:
     """Return why a value cannot be held, if it cannot. O(its parts)."""
     kind = type(value)
-    if kind in _CONTAINERS or isinstance(value, NESTED):
-        return _fault_of_nested(value)
-    if kind in _MORE_LEAVES and kind is not int and kind is not str:
+    if kind in _SURE:
         return None
-    return _fault_of_leaf(value)
+    try:
+        if kind in _CONTAINERS or isinstance(value, NESTED):
+            return _fault_of_nested(value)
+        return _fault_of_leaf(value)
+    except MemoryError:
+        raise
+    except Exception as error:  # a class of the user, such as that of a time zone
+        return UNSTORABLE, f"{_UNREADABLE} ({type(error).__name__})"
 
 
 def is_too_deep(value: Any) -> bool:
     """Return whether a value is nested more than :data:`MOST_NESTED` deep, or in itself."""
+    try:
+        return _is_too_deep(value)
+    except MemoryError:
+        raise
+    except Exception:  # a class of the user: whoever needs the value says so
+        return False
+
+
+def _is_too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MOST_NESTED + 1):
         # By identity, because the same list may be in a level many times.
@@ -126,7 +144,9 @@ def fit(values: Any) -> bool:
     """Return whether the integers among values fit 64 bits, and all text is valid Unicode."""
     try:
         _PROBE.encode(values)
-    except _NOT_ENCODED:  # also a datetime that msgspec has no form for: looked at one by one
+    except MemoryError:
+        raise
+    except Exception:  # also a datetime that msgspec has no form for: looked at one by one
         return False
     return True
 
@@ -151,6 +171,8 @@ def _fault_of_leaf(value: Any) -> Fault | None:
     if kind is Decimal:
         return (UNSTORABLE, "a signalling NaN equals nothing") if value.is_snan() else None
     if kind in _MORE_LEAVES:
+        if kind in _ZONED and value.tzinfo is not None:
+            value.utcoffset()  # the zone may be of a class that raises
         return None
     base = of_base(value)
     return _unknown(value) if base is value else fault_of(base)
@@ -176,6 +198,7 @@ def _fault_of_nested(value: Any) -> Fault | None:
             elif isinstance(item, NESTED):
                 base = of_base(item)
                 if base is item:
+                    len(item), list(item)  # raises if Arrow must not try either
                     return _unknown(item)
                 inside[id(item)] = base
             else:
@@ -235,38 +258,56 @@ def endless_rows(values: Sequence[Any]) -> list[int]:
     """Return the rows of values that are nested too deep, or have too many parts, for Arrow.
 
     Arrow would read a list that is in itself, or in others many times over, part by part without
-    end. O(n), mostly in C; only values that have parts inside parts are looked at further.
+    end; and values of classes that raise when they are read end the process. O(n), mostly in C;
+    only values that have parts inside parts, or such a class, are looked at further.
     """
-    if not any(issubclass(kind, NESTED) for kind in set(map(type, values))):
+    kinds = set(map(type, values))
+    if not any(issubclass(kind, NESTED) or _has_odd_class(kind) for kind in kinds):
         return []
     return [row for row, value in enumerate(values) if _has_levels(value) and _is_endless(value)]
 
 
+@cache
+def _has_odd_class(kind: type) -> bool:
+    """Whether values say themselves of which class they are, as proxies do."""
+    return kind.__module__ != "builtins" and any(
+        "__class__" in vars(base) for base in kind.__mro__[:-1]
+    )
+
+
 def _has_levels(value: Any) -> bool:
-    if not isinstance(value, NESTED):
-        return False
-    if type(value) not in _CONTAINERS:
-        return True
-    kinds = set(map(type, value.values() if type(value) is dict else value))
-    return any(issubclass(kind, NESTED) for kind in kinds)
+    kind = type(value)
+    if kind not in _CONTAINERS:
+        return issubclass(kind, NESTED) or _has_odd_class(kind)
+    kinds = set(map(type, value.values() if kind is dict else value))
+    return any(issubclass(inner, NESTED) or _has_odd_class(inner) for inner in kinds)
 
 
 def _is_endless(value: Any) -> bool:
-    """Return whether a value is nested too deep, or has too many parts, to be printed."""
-    if not isinstance(value, NESTED):
+    """Return whether a value is nested too deep, has too many parts, or raises, to be printed."""
+    kind = type(value)
+    if not (issubclass(kind, NESTED) or _has_odd_class(kind)):
         return False
     fault = fault_of(value)
-    return fault is not None and (fault[0] == TOO_DEEP or fault[1] == _TOO_MANY)
+    return fault is not None and (
+        fault[0] == TOO_DEEP or fault[1] == _TOO_MANY or fault[1].startswith(_UNREADABLE)
+    )
 
 
 def _cut(value: Any) -> str:
-    return f"<{type(value).__name__}, nested too deep>"
+    fault = fault_of(value)
+    odd = fault is not None and fault[1].startswith(_UNREADABLE)
+    return (
+        f"<{type(value).__name__}, {'which raises when it is read' if odd else 'nested too deep'}>"
+    )
 
 
 def _has_form(value: Any) -> bool:
     try:
         encode(value)
-    except (StateError, UnicodeError):
+    except MemoryError:
+        raise
+    except Exception:  # it has none, or a class of the user raises
         return False
     return True
 

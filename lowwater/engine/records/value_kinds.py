@@ -90,20 +90,20 @@ def _of_decimal(value: Decimal) -> tuple[int, int] | None:
     return (len(digits), exponent) if isinstance(exponent, int) else None
 
 
-def _of_datetime(value: dt.datetime) -> object:
+def _of_time(value: dt.datetime | dt.time) -> object:
     zone = value.tzinfo
-    return zone if zone is None else str(zone)
-
-
-def _of_time(value: dt.time) -> object:
-    zone = value.tzinfo
-    return zone if zone is None else str(zone)
+    try:
+        return zone if zone is None else str(zone)
+    except MemoryError:
+        raise
+    except Exception:  # a class of the user: Arrow will say so
+        return type(zone)
 
 
 _REFINED: dict[type, Callable[[Any], Any]] = {
     int: _of_int,
     Decimal: _of_decimal,
-    dt.datetime: _of_datetime,
+    dt.datetime: _of_time,
     dt.time: _of_time,
 }
 """What tells values of one Python type apart of which Arrow makes several types."""
