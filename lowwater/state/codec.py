@@ -40,7 +40,15 @@ def encode(value: Any) -> bytes:
     Raises:
         StateError: It holds something else, or is nested more than 100 deep.
     """
-    return _ENCODER.encode(_plain(value))
+    try:
+        return _ENCODER.encode(_plain(value))
+    except (StateError, UnicodeError, MemoryError, RecursionError):
+        raise
+    except Exception as error:  # a class of the user, such as that of a time zone
+        raise StateError(
+            f"a value cannot be stored: reading it raises {type(error).__name__}",
+            hint="Keep plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets)",
+        ) from error
 
 
 @final

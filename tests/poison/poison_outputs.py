@@ -36,7 +36,7 @@ def _emitted(stream: Any) -> Any:
 
 def _json(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.parent.glob("out/part-*.jsonl")) or [folder.with_suffix(".jsonl")]:
-        yield from map(json.loads, path.read_text().splitlines())
+        yield from map(json.loads, filter(None, path.read_text().split("\n")))
 
 
 def _parquet(folder: Path) -> Iterator[dict[str, Any]]:

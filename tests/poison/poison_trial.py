@@ -153,6 +153,8 @@ def _told(row: Mapping[str, Any]) -> str:
 
 def canonical(value: Any) -> Any:
     """Return a value as it looks in a table whose column it shares with others."""
+    if isinstance(value, np.timedelta64) and not np.isnat(value):
+        value = dt.timedelta(microseconds=int(value.astype("timedelta64[us]").astype(np.int64)))
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool) or value is None:

@@ -22,6 +22,8 @@ SAMPLE = (
     "int enum", "lone surrogate", "surrogate inside", "bytearray", "dict with a bad value",
     "tuple", "tuple with nan", "tuple with a big int", "naive datetime", "foreign zone",
     "first datetime", "numpy void", "pandas NaT", "no hash", "no equality", "no repr", "odd number",
+    "odd zone", "odd zone inside", "half mapping", "odd mapping inside", "odd dict", "odd list",
+    "odd tuple", "odd float", "odd time", "odd class", "text of a class", "numpy duration",
     "nested 41", "nested 100,000", "endless", "doubled",
 )  # fmt: skip
 

@@ -371,6 +371,8 @@ def _hashable(value: Any) -> Any:
         return ("dict", *parts)
     if isinstance(value, (list, tuple)):
         return ("list", *map(_hashable, value))
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(_hashable, value))
     return value
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.process.output import Emitted, ProcessOutput
+from lowwater.engine.records.batch import plain_record
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError, InternalError, StateError
@@ -152,7 +153,9 @@ class _Writer:
                 _MADE,
                 number,
                 [
-                    self._values(part) if name == "values" else self.node(part)
+                    self._values(list(map(plain_record, part)))
+                    if name == "values"
+                    else self.node(part)
                     for name, part in zip(names, parts, strict=True)
                 ],
             ]

@@ -322,14 +322,15 @@ def columns_of(items: Sequence[Any]) -> dict[str, Column]:
     {'a': [1, None], 'b': [None, 2]}
     """
     rows = [item if type(item) is dict else fields_of(item) for item in items]
-    names = dict.fromkeys(name for row in rows for name in row)
+    names: Iterable[Any] = dict.fromkeys(name for row in rows for name in row)
     for name in names:
         if not is_name(name):
             raise DataError(
                 f"{shown(name, exact=True)} cannot be the name of a column",
                 hint="Use plain text as the names of fields",
             )
-    return {name: Column.of_objects([row.get(name) for row in rows]) for name in names}
+    plain = {name: name if type(name) is str else str.__str__(name) for name in names}
+    return {plain[name]: Column.of_objects([row.get(name) for row in rows]) for name in names}
 
 
 def is_name(name: object) -> bool:
@@ -355,6 +356,18 @@ def _is_text(name: object) -> bool:
         return bool(name == text) and hash(name) == hash(text)
     except Exception:  # a class of the user
         return False
+
+
+def plain_record(item: Any) -> Any:
+    """Return an element that has fields as a dict, and any other as it is."""
+    kind = type(item)
+    if kind is dict or not (
+        issubclass(kind, Mapping)
+        or is_dataclass(kind)
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    ):
+        return item
+    return dict(fields_of(item))
 
 
 def fields_of(item: Any) -> Mapping[str, Any]:

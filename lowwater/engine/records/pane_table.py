@@ -299,6 +299,10 @@ def encoding_of(field: pa.Field) -> bytes | None:
     return found
 
 
+_EXACT = 2**53
+"""Up to here all integers are floats, too."""
+
+
 def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
     """Encode values as a column of msgpack; ``None`` becomes null.
 
@@ -379,10 +383,14 @@ def _is_mixed(column: Column) -> bool:
     if len(types) == 1 and not types.isdisjoint(_WITH_ZONE):
         # To Arrow, one with a zone and one without are the same.
         return len({value.tzinfo is None for value in values if value is not None}) > 1
-    return len(types) > 1 and not types <= {int, float}
+    if types == {int, float}:  # a float would round some integers
+        return any(type(value) is int and abs(value) > _EXACT for value in values)
+    return len(types) > 1
 
 
 def _as_plain(value: Any) -> Any:
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return _python_time(value)
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, Instant):
@@ -390,6 +398,18 @@ def _as_plain(value: Any) -> Any:
     if (base := of_base(value)) is not value:
         return base
     raise TypeError(f"{type(value).__name__} has no form in msgpack")
+
+
+def _python_time(value: np.datetime64 | np.timedelta64) -> Any:
+    """Return a date or duration of numpy as Python's: in microseconds, as in columns of them."""
+    if np.isnat(value):
+        return None
+    if isinstance(value, np.datetime64):
+        is_date = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
+        item = value.astype("datetime64[D]" if is_date else "datetime64[us]").item()
+    else:
+        item = value.astype("timedelta64[us]").item()
+    return str(value) if isinstance(item, int) else item  # beyond Python's years
 
 
 def in_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -143,12 +143,15 @@ def _inner(value: Any, *, shapes: bool) -> dict[tuple[Any, ...], set[Kind]]:
     while waiting:
         path, here = waiting.pop()
         kind = type(here)
+        if kind in _NESTED and path:
+            found.setdefault(path, set()).add(kind)
         if kind is dict:
             if shapes:
                 found.setdefault((*path, _NAMES), set()).add(frozenset(here))
             waiting += [((*path, (name,)), inner) for name, inner in here.items()]
         elif kind in _NESTED:
             inside = (*path, ())
+            found.setdefault(inside, set())  # an empty list has another type than others
             waiting += [(inside, item) for item in here]
         elif here is not None and path:
             refine = _REFINED.get(kind)
