@@ -143,14 +143,17 @@ class OddFloat(float):
 class OddTime(dt.datetime):
     """A time that cannot be converted."""
 
-    utcoffset = astimezone = isoformat = __hash__ = __eq__ = __sub__ = timestamp = _fails
+    utcoffset: Any = _fails
+    astimezone: Any = _fails
+    isoformat: Any = _fails
+    __hash__ = __eq__ = __sub__ = timestamp = _fails
 
 
 class OddClass:
     """Something that fails when it is asked what it is."""
 
     @property
-    def __class__(self) -> Any:  # type: ignore[override]
+    def __class__(self) -> Any:  # type: ignore[misc]
         raise ZeroDivisionError("of the value's own class")
 
 

@@ -351,7 +351,7 @@ def _is_text(name: object) -> bool:
     """Return whether a value of a class derived from ``str`` compares and hashes as its text."""
     if not issubclass(type(name), str):  # what a proxy says of its class is not asked
         return False
-    text = str.__str__(name)  # type: ignore[arg-type]
+    text = str.__str__(name)
     try:
         return bool(name == text) and hash(name) == hash(text)
     except Exception:  # a class of the user

@@ -268,7 +268,7 @@ def endless_rows(values: Sequence[Any]) -> list[int]:
 
 
 @cache
-def _has_odd_class(kind: type) -> bool:
+def _has_odd_class(kind: Any) -> bool:
     """Whether values say themselves of which class they are, as proxies do."""
     return kind.__module__ != "builtins" and any(
         "__class__" in vars(base) for base in kind.__mro__[:-1]
