@@ -10,7 +10,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any, final
+from typing import Any, cast, final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -200,7 +200,7 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (dt.datetime, lambda v: dt.datetime.combine(dt.datetime.date(v), dt.datetime.timetz(v))),
     (dt.date, lambda v: dt.date.fromordinal(dt.date.toordinal(v))),
     (dt.timedelta, lambda v: dt.timedelta.__add__(v, dt.timedelta())),
-    (Decimal, lambda v: Decimal(Decimal.as_tuple(v))),  # its sign would round it
+    (Decimal, lambda v: Decimal(cast(Any, Decimal.as_tuple(v)))),  # its sign would round it
     (UUID, lambda v: UUID(int=v.int)),
 )
 

@@ -105,7 +105,9 @@ class OddZone(dt.tzinfo):
 class OddMapping(Mapping[str, Any]):
     """A mapping that cannot be read."""
 
-    __getitem__ = __iter__ = __len__ = _fails
+    __getitem__: Any = _fails
+    __iter__: Any = _fails
+    __len__: Any = _fails
 
 
 class HalfMapping(OddMapping):
@@ -152,9 +154,7 @@ class OddTime(dt.datetime):
 class OddClass:
     """Something that fails when it is asked what it is."""
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
-        raise ZeroDivisionError("of the value's own class")
+    __class__: Any = property(_fails)
 
 
 def _nested(depth: int) -> list[Any]:

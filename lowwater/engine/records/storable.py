@@ -267,9 +267,13 @@ def endless_rows(values: Sequence[Any]) -> list[int]:
     return [row for row, value in enumerate(values) if _has_levels(value) and _is_endless(value)]
 
 
-@cache
-def _has_odd_class(kind: Any) -> bool:
+def _has_odd_class(kind: type) -> bool:
     """Whether values say themselves of which class they are, as proxies do."""
+    return _overrides_class(kind)
+
+
+@cache
+def _overrides_class(kind: type) -> bool:
     return kind.__module__ != "builtins" and any(
         "__class__" in vars(base) for base in kind.__mro__[:-1]
     )
