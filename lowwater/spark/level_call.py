@@ -14,6 +14,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.records.steps import REASONS, TIMINGS
+from lowwater.errors import DataError
 from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelOutput, LevelRun
 from lowwater.spark.levels import Levels, is_split
@@ -165,7 +166,15 @@ class LevelCall:
             if outcome.panes is not None:
                 own.add_panes(node.number, outcome.panes, keys)
             for tag, emitted in outcome.emitted.items():
-                own.add_emitted(node.number, tag, emitted, keys)
+                unfit = own.add_emitted(node.number, tag, emitted, keys)
+                if unfit and self.options.on_error == "raise":
+                    raise DataError(
+                        f"a record was emitted that does not fit: {unfit[0].detail}",
+                        where=unfit[0].where,
+                        hint='Emit values of that type, or use on_error="dead_letter"',
+                    )
+                output.counts[node.number].dead_letters += len(unfit)
+                own.add_dead_letters(unfit)
             if outcome.late is not None:
                 own.add_late(node.stage, names.name_of(node.stage), outcome.late)
             own.add_dead_letters(outcome.errors)

@@ -35,16 +35,18 @@ from lowwater.engine.records.pane_table import (
     MICROS_UTC,
     PANE_FIELDS,
     SIGN,
+    encoding_of,
     instants_to_arrow,
     known_instants,
     panes_to_arrow,
     records_schema,
+    to_values,
 )
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import schema_after
 from lowwater.engine.records.steps import REASONS, PaneBatch
 from lowwater.engine.window.aggregation import result_type
-from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, nearest
+from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, describe, nearest
 from lowwater.spark.messages import record_text
 from lowwater.spark.types import spark_like, spark_schema
 
@@ -417,15 +419,21 @@ class OutputRows:
         columns |= {one: known_instants(columns[one]) for one in EMISSION}
         self._add(name, columns, len(batch))
 
-    def add_emitted(self, node: int, tag: str, emitted: Emitted, keys: Sequence[str]) -> None:
+    def add_emitted(
+        self, node: int, tag: str, emitted: Emitted, keys: Sequence[str]
+    ) -> list[ErrorRecord]:
         """Add what a process emitted, if it is an output.
+
+        Returns:
+            The records with a value that is not of the type that was given for its column: they
+            are not added.
 
         Raises:
             DataError: It emitted a field whose type was not given.
         """
         name = self._schema.names.get((node, tag))
         if name is None:
-            return
+            return []
         table = emitted_table([emitted], keys)
         for one in table.schema.names:
             if one not in self._schema.columns[node, tag]:
@@ -434,8 +442,16 @@ class OutputRows:
                     where="to_spark",
                     hint=f'Say its type: to_spark(spark, types={{"{one}": "double"}})',
                 )
-        columns = {one: table.column(one) for one in table.schema.names}
-        self._add(name, columns, table.num_rows)
+        columns, faults = _as_declared(table, self._schema.schema)
+        kept = pa.array(np.setdiff1d(np.arange(table.num_rows), list(faults)), pa.int64())
+        if faults:
+            columns = {one: column.take(kept) for one, column in columns.items()}
+        self._add(name, columns, len(kept))
+        rows = emitted.to_list() if faults else []
+        return [
+            ErrorRecord(rows[row], "wrong_type", detail, f"emit of {name}")
+            for row, detail in sorted(faults.items())
+        ]
 
     def add_late(self, stage: Stage, name: str, late: LateElements) -> None:
         """Add late elements of a stage, with the records that contain them."""
@@ -478,6 +494,39 @@ class OutputRows:
             made = columns.get(one.name)
             arrays.append(pa.nulls(length, one.type) if made is None else fitted(made, one))
         self._parts.append(pa.Table.from_arrays(arrays, schema=self._schema.schema))
+
+
+def _as_declared(
+    table: pa.Table, declared: pa.Schema
+) -> tuple[dict[str, pa.Array | pa.ChunkedArray], dict[int, str]]:
+    """Return the columns of a table as the types that were declared, and what does not fit, by row.
+
+    Columns that fit as a whole stay as they are. In others, as where values are of several types,
+    each value is judged alone.
+    """
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    faults: dict[int, str] = {}
+    for own, column in zip(table.schema, table.columns, strict=True):
+        field = declared.field(own.name)
+        if encoding_of(own) is None or pa.types.is_binary(field.type):
+            try:
+                columns[own.name] = fitted(column, field)
+                continue
+            except DataError:  # some of the values are not of the type
+                pass
+        parts = []
+        for row, value in enumerate(to_values(own, column)):
+            try:
+                parts.append(fitted(pa.array([value]), field))
+            except (DataError, pa.ArrowException, OverflowError, TypeError, ValueError):
+                parts.append(pa.nulls(1, field.type))
+                faults.setdefault(
+                    row,
+                    f"{describe(own.name, value)} is not {field.type}, which to_spark(types=) says "
+                    "it is",
+                )
+        columns[own.name] = pa.concat_arrays(parts) if parts else pa.nulls(0, field.type)
+    return columns, faults
 
 
 def fitted(array: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:

@@ -10,7 +10,7 @@ import ipaddress
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -182,3 +182,36 @@ def test_a_poison_record_costs_itself_alone(spark: Any, name: str) -> None:
     if name == "emitted":
         with pytest.raises(Exception, match=r"a record is invalid \(unstorable\): x=1000"):
             made.to_spark(spark, on_error="raise", types=types).toArrow()
+
+
+class Mixes:
+    """Emits an integer, or for some records what is none."""
+
+    others: ClassVar[dict[int, Any]] = {3: "text", 4: 2.5, 5: None, 6: [1], 7: 2**53 + 1}
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit({"m": record["n"], "x": self.others.get(record["n"], record["n"])})
+
+
+def test_an_emitted_value_of_another_type_than_declared_costs_itself_alone(spark: Any) -> None:
+    at = [n * 1_000_000 for n in range(20)]
+    table = pa.table(
+        {
+            "at": pa.array(at).cast(pa.timestamp("us", "UTC")),
+            "k": [str(n % 3) for n in range(20)],
+            "n": range(20),
+        }
+    )
+    made = lw.from_spark(spark.createDataFrame(table), time="at").key_by("k").process(Mixes())
+    types = {"k": "string", "m": "bigint", "x": "bigint"}
+    got = made.to_spark(spark, outputs="all", on_error="dead_letter", types=types).toArrow()
+    rows = got.to_pylist()
+    held = {row["m"]: row["x"] for row in rows if row["output"] == "pane"}
+    assert held == {n: Mixes.others.get(n, n) for n in range(20) if n not in (3, 4, 6)}
+    letters = sorted((row["reason"], row["detail"]) for row in rows if row["reason"])
+    assert [reason for reason, _ in letters] == ["wrong_type"] * 3
+    assert [detail.partition(" is not ")[0] for _, detail in letters] == [
+        "x='text' (str)", "x=2.5 (float)", "x=[1] (list)",
+    ]  # fmt: skip
+    with pytest.raises(Exception, match="does not fit: x="):
+        made.to_spark(spark, on_error="raise", types=types).toArrow()
