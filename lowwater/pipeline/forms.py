@@ -129,10 +129,10 @@ def as_pandas(table: pa.Table) -> pd.DataFrame:
     Raises:
         InvalidArgument: pandas is not installed.
     """
-    load_extra("pandas", extra="pandas", purpose="to_pandas")
+    pandas: Any = load_extra("pandas", extra="pandas", purpose="to_pandas")
     frame: pd.DataFrame = table.to_pandas()
-    for name, values in _decoded(table).items():
-        frame[name] = values
+    for name, values in _decoded(table).items():  # as objects: a float would round an integer
+        frame[name] = pandas.Series(values, dtype=object, index=frame.index)
     return frame
 
 

@@ -153,8 +153,6 @@ def _told(row: Mapping[str, Any]) -> str:
 
 def canonical(value: Any) -> Any:
     """Return a value as it looks in a table whose column it shares with others."""
-    if isinstance(value, np.timedelta64) and not np.isnat(value):
-        value = dt.timedelta(microseconds=int(value.astype("timedelta64[us]").astype(np.int64)))
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool) or value is None:
@@ -219,6 +217,8 @@ def problems_of(
             found.append(f"{mode}: {len(got.letters)} dead letters of {len(odd)}: {got.letters}")
         if len(got.letters) < len(odd) and not (extra or got.late or place.filters):
             found.append(f"{mode}: neither held nor a dead letter")
+        if any(" at 0x" in detail for _, detail in got.letters):
+            found.append(f"{mode}: a detail has an address, which the next run does not have")
         if first is None:
             first = got
             continue

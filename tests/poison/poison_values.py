@@ -258,7 +258,7 @@ VALUES: dict[str, Any] = {
     "numpy nanoseconds": np.datetime64("2024-05-01T00:00:00.000000001", "ns"),
     "numpy year": np.datetime64("2024", "Y"),
     "numpy NaT": np.datetime64("NaT", "ns"),
-    "numpy duration": np.timedelta64(5_000, "ns"),
+    "numpy duration": np.timedelta64(5, "ns"),
     "numpy array": np.arange(3),
     "pandas timestamp": pd.Timestamp("2024-05-01T00:00:00.000000001"),
     "pandas plain timestamp": pd.Timestamp("2024-05-01", tz="UTC"),

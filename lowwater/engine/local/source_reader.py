@@ -340,7 +340,7 @@ class SourceReader:
         arrived = self._arrivals(records)
         stepped = apply_steps(shared, records, entries[0].apply)
         left = stepped.records
-        own.require(stepped.missing, records.length)
+        own.require(stepped)
         are_gone = bool(stepped.rejects) and not left.length
         if len(entries) == 1 and not are_gone and self.read.time not in set(left.columns):
             yield from self._cuts_for_one_stage(entries[0], records)  # later steps make it

@@ -74,7 +74,7 @@ class StageAdmission:
         stepped = apply_steps(self.steps, records, self.apply)
         counts = self.counts
         if self.steps:
-            self.admission.require(stepped.missing, records.length)
+            self.admission.require(stepped)
             records = stepped.records
             counts.apply(self.first, stepped.counts)
             if stepped.rejected:

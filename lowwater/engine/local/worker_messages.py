@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.process.output import Emitted, ProcessOutput
-from lowwater.engine.records.batch import plain_record
+from lowwater.engine.records.batch import plain_records
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError, InternalError, StateError
@@ -153,9 +153,7 @@ class _Writer:
                 _MADE,
                 number,
                 [
-                    self._values(list(map(plain_record, part)))
-                    if name == "values"
-                    else self.node(part)
+                    self._values(plain_records(part)) if name == "values" else self.node(part)
                     for name, part in zip(names, parts, strict=True)
                 ],
             ]

@@ -19,6 +19,7 @@ from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import AbsentColumns, Problems, Tally
+from lowwater.engine.records.stepping import AppliedSteps
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.records.storable import note_unstorable, writable
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
@@ -122,7 +123,9 @@ class Admission:
         # What the batch at hand lacks: columns, or values of a type that they may have.
         self._lacked: dict[str, InvalidArgument] = {}
         self._absent = AbsentColumns()
-        self._absent_in_steps = AbsentColumns()
+        self._absent_in_steps: list[AbsentColumns] = []
+        self._is_beyond_steps = False
+        self._required = frozenset((time, *keys, *ids))
         self.tally = Tally()
 
     def with_max_ahead(self, max_ahead_us: int | None) -> Admission:
@@ -133,10 +136,8 @@ class Admission:
 
     def remember(self) -> dict[str, Any]:
         """Return the state to store, as plain values."""
-        absent = {"absent": self._absent, "absent in steps": self._absent_in_steps}
-        told = {name: columns.remember() for name, columns in absent.items()}
         return {
-            **{name: columns for name, columns in told.items() if columns is not None},
+            **self._remember_absent(),
             "seen": self._seen,
             "tally": self.tally.remember(),
             "columns": {name: admission.remember() for name, admission in self._columns.items()},
@@ -147,9 +148,12 @@ class Admission:
         """Restore the state that an earlier run stored."""
         self._seen = known["seen"]
         self.tally.resume(known.get("tally"))
-        began = bool(self._seen or self.tally.seen)
-        self._absent.resume(known.get("absent"), began=began)
-        self._absent_in_steps.resume(known.get("absent in steps"), began=began)
+        if self._seen:
+            self._absent.resume(known.get("absent"))
+        for stored in known.get("absent in steps", ()):
+            self._absent_in_step().resume(stored)
+        # Nothing is stored where no column was absent, as by versions that refused the first.
+        self._is_beyond_steps = self.tally.seen > 0 and "absent in steps" not in known
         for name, learned in known["columns"].items():
             self._columns[name].resume(learned)
         for name, learned in known.get("orders", {}).items():  # earlier versions stored none
@@ -198,8 +202,7 @@ class Admission:
             self.tally.count(records.length, ())
             return Admitted(Bundle(times, keys, values), None, [], ids)
         if self._raise:
-            for error in self._lacked.values():  # says more than that all of them are null
-                raise error
+            self._absent.end(self._required)  # says more than that all of them are null
             self._stop(records, problems, first, where)
         bad = problems.rows()
         admitted = self._sift(records, Bundle(times, keys, values), ids, problems, bad, where)
@@ -226,21 +229,40 @@ class Admission:
         self.tally.count(len(errors), errors)
         return list(errors)
 
-    def require(self, missing: Mapping[str, InvalidArgument], length: int) -> None:
-        """Raise if steps read a column that none of the first 1,000 records has.
+    def require(self, stepped: AppliedSteps) -> None:
+        """Raise if a step reads a column that none of its first 1,000 records has.
 
         In records that lack it, it is null, as in those beside others that have it.
 
         Args:
-            missing: What is wrong if no record ever has a column, by column and step.
-            length: How many records the steps were given.
+            stepped: What the steps did with a batch. A step that no record reached says nothing.
         """
-        self._absent_in_steps.note(missing, length)
+        while len(self._absent_in_steps) < len(stepped.missing):
+            columns = self._absent_in_step()
+            if self._is_beyond_steps:
+                columns.resume(None)
+        steps = zip(stepped.missing, stepped.counts, strict=True)
+        for known, (missing, count) in zip(self._absent_in_steps, steps, strict=False):
+            known.note(missing, count.taken)
 
     def end(self) -> None:
         """Raise ``InvalidArgument`` if no record of the whole stream had a column that is read."""
-        self._absent_in_steps.end()
-        self._absent.end()
+        for columns in (*self._absent_in_steps, self._absent):
+            columns.end()
+
+    def _absent_in_step(self) -> AbsentColumns:
+        """Add what the next step lacks."""
+        self._absent_in_steps.append(AbsentColumns())
+        return self._absent_in_steps[-1]
+
+    def _remember_absent(self) -> dict[str, Any]:
+        """Return what to store of absent columns: mostly nothing, as there are none."""
+        told: dict[str, Any] = {}
+        if self._absent.is_open:
+            told["absent"] = self._absent.remember()
+        if any(columns.is_open for columns in self._absent_in_steps):
+            told["absent in steps"] = [columns.remember() for columns in self._absent_in_steps]
+        return told
 
     def _as_times(self, column: Column, problems: Problems) -> Column:
         return Column(event_times(column, self._shown_time, problems, self._format))

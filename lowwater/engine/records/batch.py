@@ -358,16 +358,19 @@ def _is_text(name: object) -> bool:
         return False
 
 
-def plain_record(item: Any) -> Any:
-    """Return an element that has fields as a dict, and any other as it is."""
-    kind = type(item)
-    if kind is dict or not (
+def plain_records(items: Sequence[Any]) -> Sequence[Any]:
+    """Return elements, of which those that have fields are dicts. Mostly in C."""
+    if not any(map(_has_fields, set(map(type, items)) - {dict})):
+        return items
+    return [dict(fields_of(item)) if _has_fields(type(item)) else item for item in items]
+
+
+def _has_fields(kind: type) -> bool:
+    return (
         issubclass(kind, Mapping)
         or is_dataclass(kind)
         or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-    ):
-        return item
-    return dict(fields_of(item))
+    )
 
 
 def fields_of(item: Any) -> Mapping[str, Any]:

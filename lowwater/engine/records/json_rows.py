@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
 import pyarrow as pa
@@ -162,16 +163,23 @@ def to_json(row: Any) -> str:
         return json.dumps(_plainest(row), ensure_ascii=False, default=_plain)
 
 
+def _or_shown(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a conversion that shows, as an error does, what raises while it is read."""
+
+    @wraps(convert)
+    def converted(value: Any) -> Any:
+        try:
+            return convert(value)
+        except MemoryError:
+            raise
+        except Exception:  # a class of the user
+            return shown(value, exact=True)
+
+    return converted
+
+
+@_or_shown
 def _plain(value: Any) -> Any:
-    try:
-        return _known(value)
-    except MemoryError:
-        raise
-    except Exception:  # a class of the user
-        return shown(value, exact=True)
-
-
-def _known(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         text = value.isoformat()
         return text.replace("+00:00", "Z")
@@ -184,16 +192,8 @@ def _known(value: Any) -> Any:
     return str(value)
 
 
+@_or_shown
 def _plainest(value: Any) -> Any:
-    try:
-        return _parts_of(value)
-    except MemoryError:
-        raise
-    except Exception:  # a class of the user
-        return shown(value, exact=True)
-
-
-def _parts_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_name(key): _plainest(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

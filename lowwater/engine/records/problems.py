@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -66,48 +66,52 @@ class AbsentColumns:
 
     def __init__(self) -> None:
         self._seen = 0
-        self._absent: Mapping[str, InvalidArgument] | None = None
+        self._absent: Mapping[str, InvalidArgument] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a column is still absent, so that more records matter."""
+        return bool(self._absent)
 
     def note(self, absent: Mapping[str, InvalidArgument], length: int) -> None:
         """Count records, and what they all lack.
 
         Args:
-            absent: What is wrong if no record ever has a column, by column and who reads it.
+            absent: What is wrong if no record ever has a column, by column.
             length: How many records there are.
 
         Raises:
             InvalidArgument: There were enough records, and none had a column.
         """
-        if not length or (self._absent is not None and not self._absent):
+        if not length or (self._seen and not self._absent):
             return
-        before = absent if self._absent is None else self._absent
+        before = self._absent if self._seen else absent
         self._absent = {name: absent[name] for name in before if name in absent}
         self._seen += length
         if self._seen >= JUDGED:
             self.end()
-            self._absent = {}
 
-    def end(self) -> None:
-        """Raise ``InvalidArgument`` if there are no more records, and none had a column."""
-        for error in (self._absent or {}).values():
-            raise error
+    def end(self, names: Collection[str] | None = None) -> None:
+        """Raise ``InvalidArgument`` if no more records are looked at, and none had a column.
 
-    def remember(self) -> dict[str, Any] | None:
-        """Return what to store, as plain values; ``None``: nothing is absent."""
-        if not self._absent:
-            return None
+        Args:
+            names: The columns that matter; ``None`` for all.
+        """
+        for name, error in self._absent.items():
+            if names is None or name in names:
+                raise error
+
+    def remember(self) -> list[Any]:
+        """Return what to store, as plain values."""
         told = {name: [error.what, error.where, error.hint] for name, error in self._absent.items()}
-        return {"seen": self._seen, "absent": told}
+        return [self._seen, told]
 
-    def resume(self, known: Mapping[str, Any] | None, *, began: bool) -> None:
-        """Restore what an earlier run stored; ``began``: it had records."""
-        if known is None:
-            self._absent = {} if began else None
-            return
-        self._seen = known["seen"]
+    def resume(self, stored: Sequence[Any] | None) -> None:
+        """Restore what an earlier run stored; ``None``: its records lacked no column."""
+        self._seen, told = (JUDGED, {}) if stored is None else stored
         self._absent = {
             name: InvalidArgument(what, where=where, hint=hint)
-            for name, (what, where, hint) in known["absent"].items()
+            for name, (what, where, hint) in told.items()
         }
 
 

@@ -118,8 +118,8 @@ class AppliedSteps:
         rejects: The rejected records, by step.
         counts: What became of the records in each step that was applied.
         maps: For each step that was applied, the row that each of its records comes from.
-        missing: The columns that were read and that none of the records had, each with the number
-            of the step.
+        missing: For each step that was applied, the columns that it reads and that none of the
+            records had, as in :class:`Stepped`.
     """
 
     records: Records
@@ -128,7 +128,7 @@ class AppliedSteps:
     rejects: Sequence[Rejects]
     counts: Sequence[StepCount]
     maps: Sequence[Int64Array | None]
-    missing: Mapping[str, InvalidArgument] = field(default_factory=dict)
+    missing: Sequence[Mapping[str, InvalidArgument]] = ()
 
     @property
     def errors(self) -> list[ErrorRecord]:
@@ -152,7 +152,7 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
     maps: list[Int64Array | None] = []
     letters: list[Sequence[Rejected]] = []
     rejects: list[Rejects] = []
-    missing: dict[str, InvalidArgument] = {}
+    missing: list[Mapping[str, InvalidArgument]] = []
     for number, step in enumerate(steps):
         if not records.length:
             break
@@ -170,7 +170,7 @@ def apply_steps(steps: Iterable[Step], records: Records, apply: Apply = applied)
         letters.append(done.rejected)
         maps.append(done.rows)
         records = done.records
-        missing.update((f"{number} {name}", error) for name, error in done.missing.items())
+        missing.append(done.missing)
     merged = _in_order(letters, maps) if rejects else []
     return AppliedSteps(
         records,

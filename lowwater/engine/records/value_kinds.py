@@ -39,7 +39,7 @@ def one_kind(values: Sequence[Any], array: pa.Array) -> bool:
     if only is int:
         return bool(pa.types.is_int64(array.type))  # else there is one beyond 64 bits
     if only in _NESTED:
-        return not _may_mix(array.type) or not _mixed_paths(values, shapes=False)
+        return _is_alike(values, array.type) or not _mixed_paths(values, shapes=False)
     refine = _REFINED.get(only)
     if refine is None:
         return not issubclass(only, (np.datetime64, np.timedelta64))
@@ -109,6 +109,31 @@ _REFINED: dict[type, Callable[[Any], Any]] = {
 """What tells values of one Python type apart of which Arrow makes several types."""
 _NESTED = (dict, list, tuple)
 _NAMES = "names"
+
+
+def _is_alike(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Return whether what is in values surely has the types that it has in an array of them.
+
+    Args:
+        values: The values, nulls among them.
+        kind: The type of the array.
+    """
+    if not _may_mix(kind):
+        return True
+    types = set(map(type, values)) - {type(None)}
+    if not types:
+        return True
+    if types == {dict} and pa.types.is_struct(kind):
+        filled = [value for value in values if value is not None]
+        inner = (kind.field(at) for at in range(kind.num_fields))
+        return all(_is_alike([v.get(one.name) for v in filled], one.type) for one in inner)
+    if types <= {list, tuple} and pa.types.is_list(kind):
+        return _is_alike([item for v in values if v is not None for item in v], kind.value_type)
+    return len(types) == 1 and types <= _ALIKE
+
+
+_ALIKE = frozenset({float, bytes, dt.date, dt.timedelta})
+"""Types of which Arrow makes one type by itself, whatever the values."""
 
 
 def _may_mix(kind: pa.DataType) -> bool:

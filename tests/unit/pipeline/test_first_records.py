@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lowwater as lw
+from lowwater.engine.records.json_rows import rows_of
 from lowwater.engine.records.problems import JUDGED, AbsentColumns
-from lowwater.errors import InvalidArgument
+from lowwater.errors import DataError, InvalidArgument
+from lowwater.io.sinks import Callback, Delivery
+from tests.unit.engine.local.durable_runs import Stopped, stopping
 
 Make = Callable[[Any], Any]
 HOUR = lw.FixedWindows("1h")
@@ -34,7 +39,6 @@ PIPELINES: dict[str, Make] = {
     "key of a field": lambda s: totals(s.with_columns(k=lw.col("v").struct.field("a"))),
     "time of a field": lambda s: totals(s.with_columns(at=lw.col("v").struct.field("a"))),
     "without copies": lambda s: totals(s.deduplicate(id="n", within="1h")),
-    "grouped table": lambda s: s.table(key="k", order="n").group_by("v").aggregate(c=lw.count()),
     "sessions": lambda s: s.key_by("k").window(lw.Sessions("1m")).aggregate(c=lw.count("n")),
     "two stages": lambda s: (
         totals(s).select("k", "total").key_by("k").window(HOUR).aggregate(sum=lw.sum("total"))
@@ -42,9 +46,9 @@ PIPELINES: dict[str, Make] = {
 }
 
 
-def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def without(name: str, first: int = ODD) -> Callable[[dict[str, Any]], dict[str, Any]]:
     def made(row: dict[str, Any]) -> dict[str, Any]:
-        return row if row["n"] >= ODD else {n: v for n, v in row.items() if n != name}
+        return row if row["n"] >= first else {n: v for n, v in row.items() if n != name}
 
     return made
 
@@ -72,14 +76,12 @@ def outcome(pipeline: Any, **options: Any) -> tuple[Any, list[tuple[str, str, An
         (one.reason, one.detail, {n: v for n, v in one.record.items() if v is not None})
         for one in result.errors
     ]
-    if hasattr(result, "panes"):
-        last = {(pane.key, pane.window): pane.values for pane in result.panes}
-        return sorted(last.items(), key=repr), letters
-    return None, letters
+    last = {(pane.key, pane.window): pane.values for pane in result.panes}
+    return sorted(last.items(), key=repr), letters
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", [name for name in PIPELINES if name != "grouped table"])
+@pytest.mark.parametrize("name", PIPELINES)
 def test_they_are_judged_alike_in_any_bundles(name: str, change: str) -> None:
     begun = lw.from_iterable(rows(12), time="at", unit="s").map(CHANGES[change])
     pipeline = PIPELINES[name](begun)
@@ -132,6 +134,20 @@ def test_fields_of_which_each_record_lacks_another_are_no_mistake(size: int) -> 
     ) == sum(range(2 * JUDGED + 100))
 
 
+@pytest.mark.parametrize("size", [1, 5, 100_000])
+def test_a_mistake_behind_a_step_that_drops_the_first_records_is_found(size: int) -> None:
+    """A step that no record reached says nothing of its columns."""
+    begun = lw.from_iterable(rows(50), time="at", unit="s").map(dict).filter(lw.col("n") > 5)
+    with pytest.raises(InvalidArgument, match="there is no column 'm'"):
+        totals(begun.filter(lw.col("m") > 0)).collect(bundle_size=size)
+
+
+def test_an_absent_value_is_not_blamed_for_a_bad_time() -> None:
+    begun = lw.from_iterable([{"at": "x", "k": 0}], time="at", unit="s").map(dict)
+    with pytest.raises(DataError, match="bad_time"):
+        totals(begun).collect(on_error="raise")
+
+
 def test_what_is_absent_is_stored_until_it_is_known() -> None:
     absent = AbsentColumns()
     error = InvalidArgument("there is no column 'k'", where="here", hint="none")
@@ -139,15 +155,56 @@ def test_what_is_absent_is_stored_until_it_is_known() -> None:
     absent.note({"k": error}, 1)
     stored = absent.remember()
     resumed = AbsentColumns()
-    resumed.resume(stored, began=True)
+    resumed.resume(stored)
     with pytest.raises(InvalidArgument, match="there is no column 'k'"):
-        resumed.note({"k": error}, 399)
+        resumed.note({"k": error}, JUDGED - 601)
     late = AbsentColumns()
-    late.resume(stored, began=True)
+    late.resume(stored)
     late.note({}, 1)
     late.note({"k": error}, 5_000)
     late.end()
-    assert late.remember() is None
+    assert not late.is_open
     earlier = AbsentColumns()
-    earlier.resume(None, began=True)  # written by a version that stored none
+    earlier.resume(None)  # written by a version that stored none
     earlier.note({"k": error}, 5_000)
+    earlier.end()
+
+
+@pytest.mark.parametrize("change", ["no at", "no k", "no n", "no v", "a list in a field"])
+@pytest.mark.parametrize("deaths", [1, 2, 5])
+def test_a_run_that_is_resumed_judges_them_alike(change: str, deaths: int, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(12)))
+
+    def made() -> Any:
+        read = lw.read_jsonl(tmp_path / "in.jsonl", time="at", unit="s", clock=lw.ManualClock(0))
+        stream = read.map(CHANGES[change]).filter(lw.col("n").is_null() | (lw.col("n") >= 0))
+        return PIPELINES["key of a field"](stream)
+
+    whole = outcome(made())
+    deliveries: dict[str, Delivery] = {}  # one that is made again has the same id
+
+    def take(delivery: Delivery) -> None:
+        deliveries[delivery.id] = delivery
+
+    options: dict[str, Any] = {"state": tmp_path / "state", "on_error": "dead_letter"}
+    options |= {"commit_every": "bundle", "bundle_size": 1, "on_dead_letter": lambda _: None}
+    with stopping("before forgetting", deaths), pytest.raises(Stopped):
+        made().write_to(Callback(take)).run(**options)
+    made().write_to(Callback(take)).run(**options)
+    every = [deliveries[name] for name in sorted(deliveries)]
+    letters = [row["reason"] for one in every if one.errors for row in rows_of(one.errors)]
+    assert letters == [reason for reason, _, _ in whole[1]]
+    totals_of = {}
+    for row in (row for one in every for row in one.panes.to_pylist()):
+        totals_of[row["k"], row["window_start"]] = row["total"]
+    assert sorted(totals_of.values()) == sorted(values["total"] for _, values in whole[0])
+
+
+def test_a_durable_run_without_a_column_is_refused_again(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(12)))
+    for _ in range(2):
+        stream = lw.read_jsonl(tmp_path / "in.jsonl", time="at", unit="s").map(without("k", 99))
+        with pytest.raises(InvalidArgument, match="there is no column 'k'"):
+            totals(stream).write_parquet(tmp_path / "out").run(
+                state=tmp_path / "state", commit_every="bundle", bundle_size=1
+            )

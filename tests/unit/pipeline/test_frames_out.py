@@ -140,3 +140,13 @@ def test_a_key_called_weight_keeps_its_name() -> None:
     stream = lw.from_iterable(rows, time="at").key_by("weight")
     parcels = stream.window(lw.FixedWindows("1m")).aggregate(n=lw.count())
     assert set(parcels.to_arrow()["weight"].to_pylist()) == {70}
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_no_integer_is_rounded_beside_floats(size: int) -> None:
+    values = [1, 2.5, 2**53 + 1, None, -(2**53) - 1]
+    rows = [{"at": n, "v": value} for n, value in enumerate(values)]
+    result = lw.from_iterable(rows, time="at", unit="s").collect(bundle_size=size)
+    assert [row["v"] for row in result.values()] == values
+    assert result.to_pandas()["v"].tolist() == values
+    assert result.to_polars()["v"].to_list() == values

@@ -110,3 +110,15 @@ def test_numbers_of_numpy_come_back_as_plain_ones_wherever_they_are() -> None:
     found = decode(encode(given))
     assert found == {"list": [1, 2.5], 3: (True,)}
     assert [type(each) for each in found["list"]] == [int, float]
+
+
+class Price(Decimal):
+    """A decimal of a class of its own."""
+
+
+def test_a_decimal_of_a_class_keeps_all_digits() -> None:
+    """Whatever the precision of the context is, to which signs round."""
+    digits = "1234567890" * 5 + ".25"
+    for text in (digits, f"-{digits}", "Infinity", "-0.00"):
+        plain = Decimal(text)
+        assert str(decode(encode(Price(text)))) == str(decode(encode(plain))) == text
