@@ -12,7 +12,6 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -267,7 +266,6 @@ def endless_rows(values: Sequence[Any]) -> list[int]:
     return [row for row, value in enumerate(values) if _has_levels(value) and _is_endless(value)]
 
 
-@lru_cache(maxsize=1024)
 def _has_odd_class(kind: type) -> bool:
     """Whether values say themselves of which class they are, as proxies do."""
     return kind.__module__ != "builtins" and any(
