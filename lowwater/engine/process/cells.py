@@ -22,6 +22,7 @@ from lowwater.engine.process.cell import (
     own,
 )
 from lowwater.engine.process.declarations import Cell, CellKind, checked
+from lowwater.engine.records.storable import NESTED
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.formats import damaged
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
@@ -55,11 +56,13 @@ class ValueState(SingleCell):
         """Set the value; ``None`` is one too.
 
         Raises:
-            InvalidArgument: It does not fit the cell's dtype.
+            InvalidArgument: It does not fit the cell's dtype, or cannot be stored (S-B1).
         """
+        scope = self._cursor.scope
         if self._dtype is not None:
             value = checked(value, self._dtype, "value", f"cell {self.name!r}")
-        scope = self._cursor.scope
+        elif value is not self.held.get(scope):  # else it was read, and perhaps changed in place
+            self._require(value)
         self.held[scope] = value
         self.changed.add(scope)
 
@@ -86,12 +89,15 @@ class ListState(CollectionCell):
     kind = "list"
 
     def append(self, value: Any) -> None:
-        """Add a value at the end."""
+        """Add a value at the end; one that cannot be stored is an ``InvalidArgument`` (S-B1)."""
+        self._require(value)
         self._own().append(value)
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add values at the end."""
         added = list(values)
+        for value in added:
+            self._require(value)
         if added:
             self._own().extend(added)
 
@@ -135,8 +141,18 @@ class MapState(CollectionCell):
         return self._seen().get(key, default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        """Set the value of a key of the mapping.
+
+        Raises:
+            InvalidArgument: The key has no hash, or one of them cannot be stored (S-B1).
+        """
         _require_hashable(self.name, key)
         scope = self._cursor.scope
+        held = self.held.get(scope)
+        if held is None or key not in held:
+            self._require(key)
+        if held is None or held.get(key, self) is not value:
+            self._require(value)
         self.changed.add(scope)
         self.held.setdefault(scope, {})[key] = value
 
@@ -192,13 +208,17 @@ class SetState(CollectionCell):
     # A dictionary of nulls, because the order of a set of text differs from process to process.
 
     def add(self, value: Any) -> bool:
-        """Add a value; return whether it is new."""
+        """Add a value; return whether it is new.
+
+        Raises:
+            InvalidArgument: It has no hash, or cannot be stored (S-B1).
+        """
         _require_hashable(self.name, value)
         scope = self._cursor.scope
-        held = self.held.setdefault(scope, {})
-        if value in held:
+        if value in self.held.get(scope, ()):
             return False
-        held[value] = None
+        self._require(value)
+        self.held.setdefault(scope, {})[value] = None
         self.changed.add(scope)
         return True
 
@@ -247,12 +267,19 @@ class CombiningState(SingleCell):
         self._combiner = declared.combiner
 
     def add(self, value: Any) -> None:
-        """Add a value."""
+        """Add a value.
+
+        Raises:
+            InvalidArgument: What they come to cannot be stored (S-B1).
+        """
         scope, combiner = self._cursor.scope, self._combiner
         held = self.held.get(scope, self)
         if held is self:
             held = combiner.create_accumulator()
-        self.held[scope] = combiner.add_input(held, value)
+        added = combiner.add_input(held, value)
+        if not isinstance(added, NESTED):  # else it may be long, and is looked at when it is stored
+            self._require(added)
+        self.held[scope] = added
         self.changed.add(scope)
 
     def get(self) -> Any:
@@ -275,9 +302,16 @@ class OrderedState(CollectionCell):
     kind = "ordered"
 
     def add(self, time: InstantLike, value: Any) -> None:
-        """Add a value at a time. O(log n)."""
+        """Add a value at a time. O(log n).
+
+        Raises:
+            InvalidArgument: It is no instant, or the value cannot be stored (S-B1).
+        """
         scope = self._cursor.scope
-        at = time if type(time) is int else int(instant(time, name="time"))
+        at = time
+        if type(at) is not int or not START_OF_TIME <= at <= END_OF_TIME:
+            at = int(instant(time, name="time"))
+        self._require(value)
         held = self.held.get(scope)
         if held is None:
             held = self.held[scope] = SortedKeyList(key=_time_of)

@@ -10,6 +10,7 @@ from lowwater.engine.process.output import MAIN, OutputBuffer, sign_of
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.records.panes import Kind
+from lowwater.engine.records.storable import fault_of
 from lowwater.errors import InvalidArgument, UnknownName, describe, nearest
 from lowwater.time import (
     END_OF_TIME,
@@ -227,8 +228,11 @@ class TimerState:
             tag: Distinguishes timers of one name; a hashable plain value.
 
         Raises:
-            InvalidArgument: The time or the output time is not allowed (S-K4, S-K6).
+            InvalidArgument: The time or the output time is not allowed (S-K4, S-K6), or the tag
+                has no hash or cannot be stored (S-B1).
         """
+        if tag is not None:
+            self._check_tag(tag)
         at = micros(time, "time")
         held = None if output_time is None else micros(output_time, "output_time")
         bounds = self._bounds
@@ -247,6 +251,21 @@ class TimerState:
                 hint="Use on_window_expired, or min(time, ctx.window.end)",
             )
         self._timers.set(self._cursor.scope, (self._number, tag), at, held)
+
+    def _check_tag(self, tag: Any) -> None:
+        try:
+            hash(tag)
+        except TypeError:
+            cause: str | None = "it has no hash"
+        else:
+            fault = fault_of(tag, wide=True)
+            cause = None if fault is None else fault[1]
+        if cause is not None:
+            raise InvalidArgument(
+                f"{describe('tag', tag)} cannot distinguish timers: {cause}",
+                where=f"the timer {self.name!r} of {self._bounds.place}",
+                hint="Use text, an int or a tuple of them",
+            )
 
     def clear(self, *, tag: Any = None) -> None:
         """Clear it, if it is set; its hold is released."""

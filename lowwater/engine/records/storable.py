@@ -103,15 +103,20 @@ def are_leaves(values: Sequence[Any]) -> bool:
     return kinds <= _MORE_LEAVES and fit(values)
 
 
-def fault_of(value: Any) -> Fault | None:
-    """Return why a value cannot be held, if it cannot. O(its parts)."""
+def fault_of(value: Any, *, wide: bool = False) -> Fault | None:
+    """Return why a value cannot be held, if it cannot. O(its parts).
+
+    Args:
+        value: The value.
+        wide: Whether integers may have any size, as they may in cells.
+    """
     kind = type(value)
     if kind in _SURE:
         return None
     try:
         if kind in _CONTAINERS or isinstance(value, NESTED):
-            return _fault_of_nested(value)
-        return _fault_of_leaf(value)
+            return _fault_of_nested(value, wide)
+        return _fault_of_leaf(value, wide)
     except MemoryError:
         raise
     except Exception as error:  # a class of the user, such as that of a time zone
@@ -150,19 +155,19 @@ def fit(values: Any) -> bool:
     return True
 
 
-def _fault_of_leaf(value: Any) -> Fault | None:
+def _fault_of_leaf(value: Any, wide: bool) -> Fault | None:
     if isinstance(value, np.generic):
         if isinstance(value, (np.datetime64, np.timedelta64)):
             return None
         item = value.item()
         if isinstance(value, np.void) or isinstance(item, np.generic):
             return _unknown(value)  # a record may change, and so has no hash
-        return fault_of(item)
+        return fault_of(item, wide=wide)
     kind = type(value)
     if kind is bool:
         return None
     if kind is int:
-        if _INT_MIN <= value <= _INT_MAX:
+        if wide or _INT_MIN <= value <= _INT_MAX:
             return None
         return UNSTORABLE, "it has more than 64 bits"
     if kind is str:
@@ -174,7 +179,7 @@ def _fault_of_leaf(value: Any) -> Fault | None:
             value.utcoffset()  # the zone may be of a class that raises
         return None
     base = of_base(value)
-    return _unknown(value) if base is value else fault_of(base)
+    return _unknown(value) if base is value else fault_of(base, wide=wide)
 
 
 def _unknown(value: Any) -> Fault:
@@ -183,7 +188,7 @@ def _unknown(value: Any) -> Fault:
     return UNSTORABLE, f"neither state nor workers nor files have a form for a {name}"
 
 
-def _fault_of_nested(value: Any) -> Fault | None:
+def _fault_of_nested(value: Any, wide: bool) -> Fault | None:
     """Look at a value level by level: by identity, because it may be in itself."""
     level: list[Any] = [value]
     times: Counter[int] = Counter({id(value): 1})
@@ -204,7 +209,7 @@ def _fault_of_nested(value: Any) -> Fault | None:
                 leaves.append(item)
         if not are_leaves(leaves):
             for leaf in leaves:
-                if (fault := _fault_of_leaf(leaf)) is not None:
+                if (fault := _fault_of_leaf(leaf, wide)) is not None:
                     return fault
         if not inside:
             return None
