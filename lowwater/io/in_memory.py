@@ -25,9 +25,8 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import FailedCall, is_nan
 from lowwater.engine.records.storable import (
     MOST_NESTED,
-    NESTED,
     endless_rows,
-    is_too_deep,
+    too_deep_rows,
     writable,
 )
 from lowwater.errors import InvalidArgument
@@ -314,8 +313,7 @@ def _deep_rows(frame: Any) -> dict[int, int]:
         if series.dtype != object:
             continue
         values = series.tolist()
-        if any(issubclass(kind, NESTED) for kind in set(map(type, values))):
-            deep.update({row: at for row, value in enumerate(values) if is_too_deep(value)})
+        deep.update(dict.fromkeys(too_deep_rows(values), at))
     return dict(sorted(deep.items()))
 
 
@@ -353,10 +351,8 @@ def _usable(items: list[Any]) -> tuple[list[Any], dict[str, Column], list[ErrorR
         problems = {}
         for name, column in columns.items():
             values: list[Any] = column.data.tolist()
-            if not any(issubclass(kind, NESTED) for kind in set(map(type, values))):
-                continue
             detail = f"{name} is nested more than {MOST_NESTED} deep"
-            problems.update({at: detail for at, value in enumerate(values) if is_too_deep(value)})
+            problems.update(dict.fromkeys(too_deep_rows(values), detail))
         if not problems:
             return items, columns, []
     letters = [

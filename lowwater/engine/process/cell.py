@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn, final
 from uuid import UUID
 
 from lowwater.engine.process.declarations import Cell, CellKind
+from lowwater.engine.records.columns import is_missing_kind, of_numpy
 from lowwater.engine.records.storable import MOST_NESTED, fault_of
 from lowwater.errors import InvalidArgument, StateError, describe, user_code
 from lowwater.state.codec import encode
@@ -186,6 +187,10 @@ def own(value: Any, odd: set[str] | None = None, tag: str = "", depth: int = 0) 
         return tuple([v if type(v) in _KNOWN else own(v, odd, tag, below) for v in value])
     if kind is Decimal:
         return _odd(value, odd, tag) if value.is_snan() else value
+    if is_missing_kind(kind):
+        return None
+    if (plain := of_numpy(value)) is not value:
+        return own(plain, odd, tag, depth)
     try:
         copied = copy.deepcopy(value)
     except Exception:  # nor can what cannot be copied be held

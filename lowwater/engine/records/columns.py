@@ -67,8 +67,15 @@ class Column:
 
     @classmethod
     def of_objects(cls, values: Sequence[Any]) -> Column:
-        """Return an object column of Python values; ``None`` is null, and pandas' NaT and NA."""
+        """Return an object column of Python values; ``None`` is null, and pandas' NaT and NA.
+
+        Numbers, truth values and text of numpy are Python's: Arrow takes them for the type of what
+        is beside them.
+        """
         kinds = set(map(type, values))
+        if any(issubclass(kind, np.generic) for kind in kinds):
+            values = [of_numpy(value) for value in values]
+            kinds = set(map(type, values))
         missing = {kind for kind in kinds if is_missing_kind(kind)}
         if missing:
             values = [None if type(value) in missing else value for value in values]
@@ -226,6 +233,18 @@ class Column:
             self._data = filled.to_numpy(zero_copy_only=False)
         else:
             self._data = object_array(python_values(array))
+
+
+_OF_NUMPY = (np.datetime64, np.timedelta64, np.void)
+
+
+def of_numpy(value: Any) -> Any:
+    """Return a scalar of numpy as Python's; times, and what Python has no form for, as they are."""
+    kind = type(value)  # what a proxy says of its class is not asked
+    if not issubclass(kind, np.generic) or issubclass(kind, _OF_NUMPY):
+        return value
+    item = value.item()
+    return value if isinstance(item, np.generic) else item
 
 
 def is_missing_kind(kind: type) -> bool:

@@ -22,6 +22,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME, python_values
 from lowwater.engine.records.steps import INSERT, KINDS, RETRACT, TIMINGS, PaneBatch
+from lowwater.engine.records.value_kinds import holds
 from lowwater.errors import DataError
 from lowwater.state.codec import of_base
 from lowwater.time import Instant, Int64Array
@@ -268,7 +269,9 @@ def _held(name: str, column: Column, tagged: set[str]) -> Column:
     """Return a column that Arrow can hold; add its name to ``tagged`` if it had to be encoded."""
     try:
         if not _is_mixed(column):
-            return Column.from_arrow(column.to_arrow())
+            array = column.to_arrow()
+            if column.arrow is not None or column.type is not None or holds(array, column.to_list):
+                return Column.from_arrow(array)
     except _REFUSED:
         pass
     values = column.to_list()

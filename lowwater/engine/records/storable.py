@@ -35,6 +35,9 @@ MOST_NESTED = 40
 _MOST_PARTS = 10_000_000
 """How many parts a value has at most: one list may be in another many times over."""
 
+_PARTS_AT_ONCE = 2_000_000
+"""How many parts of all values of a column are looked at together."""
+
 _UNREADABLE = "it raises when it is read"
 _TOO_MANY = f"it has more than {_MOST_PARTS:,} parts"
 
@@ -77,7 +80,7 @@ def note_unstorable(column: Column, name: str, problems: Problems) -> None:
     if column.type is not None or column.data.dtype != object:
         return
     values = column.data.tolist()
-    if are_leaves(values):
+    if are_sound(values):
         return
     valid = column.valid
     for row, value in enumerate(values):
@@ -103,6 +106,39 @@ def are_leaves(values: Sequence[Any]) -> bool:
     return kinds <= _MORE_LEAVES and fit(values)
 
 
+def are_sound(values: Sequence[Any]) -> bool:
+    """Return whether values of Python's own types surely can all be held. O(their parts), in C.
+
+    All values are looked at level by level together, up to some number of parts.
+    """
+    level, parts = values, 0
+    for _ in range(MOST_NESTED + 1):
+        kinds = set(map(type, level))
+        nested = kinds & _CONTAINERS
+        if kinds != nested and not are_leaves(
+            [v for v in level if type(v) not in _CONTAINERS] if nested else level
+        ):
+            return False
+        below: list[Any] = []
+        for kind in nested:
+            items = level if len(kinds) == 1 else [v for v in level if type(v) is kind]
+            parts += sum(map(len, items))
+            if parts > _PARTS_AT_ONCE:
+                return False
+            if kind is dict:
+                if set(map(type, chain.from_iterable(items))) - {str}:
+                    return False
+                if not fit(list(set(chain.from_iterable(items)))):
+                    return False
+                below.extend(chain.from_iterable(map(dict.values, items)))
+            else:
+                below.extend(chain.from_iterable(items))
+        if not nested:
+            return True
+        level = below
+    return False
+
+
 def fault_of(value: Any, *, wide: bool = False) -> Fault | None:
     """Return why a value cannot be held, if it cannot. O(its parts).
 
@@ -123,24 +159,26 @@ def fault_of(value: Any, *, wide: bool = False) -> Fault | None:
         return UNSTORABLE, f"{_UNREADABLE} ({type(error).__name__})"
 
 
-def is_too_deep(value: Any) -> bool:
-    """Return whether a value is nested more than :data:`MOST_NESTED` deep, or in itself."""
-    try:
-        return _is_too_deep(value)
-    except MemoryError:
-        raise
-    except Exception:  # a class of the user: whoever needs the value says so
-        return False
+def too_deep_rows(values: Sequence[Any]) -> list[int]:
+    """Return the rows of values that are nested more than :data:`MOST_NESTED` deep. O(parts)."""
+    if not any(issubclass(kind, NESTED) for kind in set(map(type, values))) or are_sound(values):
+        return []
+    return [row for row, value in enumerate(values) if _is_too_deep(value)]
 
 
 def _is_too_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(MOST_NESTED + 1):
-        # By identity, because the same list may be in a level many times.
-        inside = {id(item): item for item in level if isinstance(item, NESTED)}
-        if not inside:
-            return False
-        level = [child for item in inside.values() for child in _children(item)]
+    try:
+        for _ in range(MOST_NESTED + 1):
+            # By identity, because the same list may be in a level many times.
+            inside = {id(item): item for item in level if isinstance(item, NESTED)}
+            if not inside:
+                return False
+            level = [child for item in inside.values() for child in _children(item)]
+    except MemoryError:
+        raise
+    except Exception:  # a class of the user: whoever needs the value says so
+        return False
     return True
 
 
@@ -267,6 +305,8 @@ def endless_rows(values: Sequence[Any]) -> list[int]:
     """
     kinds = set(map(type, values))
     if not any(issubclass(kind, NESTED) or _has_odd_class(kind) for kind in kinds):
+        return []
+    if are_sound(values):
         return []
     return [row for row, value in enumerate(values) if _has_levels(value) and _is_endless(value)]
 

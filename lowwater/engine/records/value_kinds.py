@@ -8,7 +8,7 @@ would then depend on which records share a bundle.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -44,6 +44,35 @@ def one_kind(values: Sequence[Any], array: pa.Array) -> bool:
     if refine is None:
         return not issubclass(only, (np.datetime64, np.timedelta64))
     return len({refine(value) for value in values if value is not None}) == 1
+
+
+def holds(array: pa.Array, values: Callable[[], Sequence[Any]]) -> bool:
+    """Return whether an array still has what is in nested values, though types may be others.
+
+    Integers may be floats that are equal, and a mapping may have nulls for names that others have.
+    O(n), and fast where all values have the same types inside.
+
+    Args:
+        array: What Arrow made of them.
+        values: Returns the values.
+    """
+    if not pa.types.is_nested(array.type) or one_kind(given := values(), array):
+        return True
+    return all(map(_is_same, given, array.to_pylist()))
+
+
+def _is_same(value: Any, held: Any) -> bool:
+    if isinstance(value, Mapping) and isinstance(held, dict):
+        names = {*value, *held}
+        return all(_is_same(value.get(name), held.get(name)) for name in names)
+    if isinstance(value, (list, tuple)) and isinstance(held, list):
+        return len(value) == len(held) and all(map(_is_same, value, held))
+    if value is None or held is None:
+        return value is held
+    if isinstance(value, (bool, np.bool_)) is not isinstance(held, bool):
+        return False
+    same = value == held or (value != value and held != held)
+    return bool(same)
 
 
 def several_shapes(values: Sequence[Any]) -> bool:
@@ -123,6 +152,8 @@ def _is_alike(values: Sequence[Any], kind: pa.DataType) -> bool:
     types = set(map(type, values)) - {type(None)}
     if not types:
         return True
+    if pa.types.is_int64(kind):
+        return types.isdisjoint(_CUT)
     if types == {dict} and pa.types.is_struct(kind):
         filled = [value for value in values if value is not None]
         inner = (kind.field(at) for at in range(kind.num_fields))
@@ -136,16 +167,15 @@ _ALIKE = frozenset({float, bytes, dt.date, dt.timedelta})
 """Types of which Arrow makes one type by itself, whatever the values."""
 
 
+_CUT = frozenset({np.float16, np.bool_})
+"""Types inside of nested values that Arrow takes for integers beside some, and cuts off."""
+
+
 def _may_mix(kind: pa.DataType) -> bool:
     """Return whether Arrow may have made a type for values that have others by themselves."""
     if pa.types.is_nested(kind):
         return any(_may_mix(kind.field(at).type) for at in range(kind.num_fields))
-    return not (
-        pa.types.is_boolean(kind)
-        or pa.types.is_int64(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_null(kind)
-    )
+    return not (pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 def _mixed_paths(values: Sequence[Any], *, shapes: bool) -> list[tuple[Any, ...]]:
