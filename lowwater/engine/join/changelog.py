@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from lowwater.display.text import repr_of
 from lowwater.engine.join.tables import DELETED
 from lowwater.engine.process.output import TIME
+from lowwater.engine.records.admit_keys import check_key
 from lowwater.engine.records.batch import HIDDEN, Records, is_name
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.stepping import Rejected, Stepped
 from lowwater.engine.records.storable import Fault, writable
-from lowwater.errors import DataError, describe
+from lowwater.engine.records.value_kinds import one_kind
+from lowwater.errors import DataError, InvalidArgument, describe
 
 UNKNOWN_OP = "unknown_op"
 """The reason of a dead letter for a change of no known operation."""
@@ -73,6 +76,7 @@ class FromChangelog:
             raise
         except _NOT_FOR_ARROW:  # S-B1: some value is not like the others
             judged = self._by_row(records)
+        judged = self._with_usable_keys(judged)
         gone, come = np.flatnonzero(judged.goes), np.flatnonzero(judged.puts)
         origin = np.concatenate((gone, come))
         is_gone = np.repeat([True, False], [len(gone), len(come)])
@@ -159,6 +163,28 @@ class FromChangelog:
         }
         return _Judged(puts, goes, fields, faults, ignored)
 
+    def _with_usable_keys(self, judged: _Judged) -> _Judged:
+        """Return what changes do: one that moves a row to, or from, no valid key deletes nothing.
+
+        A new row without a valid key becomes a dead letter, and so the old one stays; and there is
+        no old row without one.
+        """
+        moved = np.flatnonzero(judged.puts & judged.goes)
+        if not moved.size:
+            return judged
+        problems = Problems()
+        for name in self.key:
+            for rows in (moved, moved + len(judged.puts)):
+                try:
+                    check_key(judged.fields[name].take(rows), problems, name)
+                except InvalidArgument as error:  # its type cannot be that of a key, as a list
+                    problems.add_all(np.arange(len(moved)), "wrong_type", error.what)
+        if not problems.found:
+            return judged
+        goes = judged.goes.copy()
+        goes[moved[list(problems.found)]] = False
+        return replace(judged, goes=goes)
+
     def _wrong_row(self, before: Any, after: Any) -> Fault | None:
         for name, row in ((self.before, before), (self.after, after)):
             if row is None:
@@ -197,6 +223,8 @@ class FromChangelog:
     def _rows(self, records: Records, name: str) -> pa.Array:
         column = self._column(records, name)
         array = column.to_arrow()
+        if column.arrow is None and not one_kind(column.to_list(), array):
+            raise TypeError(f"{name!r} holds values of several types")
         if not pa.types.is_struct(array.type) and not pa.types.is_null(array.type):
             if column.arrow is None and column.type is None:  # other batches may hold rows
                 raise TypeError(f"{name!r} holds {array.type}")

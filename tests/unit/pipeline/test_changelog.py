@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,46 @@ def test_an_update_of_the_key() -> None:
     moved = {"id": 2, "city": "Ulm"}
     assert rows([change("c", None, ULM), change("u", ULM, moved)], bundle_size=1) == [moved]
     assert rows([change("c", None, ULM), change("u", ULM, moved)]) == [moved]
+
+
+NO_KEYS = [10**30, Fraction(1, 3), None, float("nan"), [1], (1, float("nan")), {"a": 1}, "\ud800"]
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("key", NO_KEYS, ids=repr)
+def test_an_update_to_what_is_no_key_changes_nothing(key: Any, size: int) -> None:
+    """S-B1: it is one dead letter, and the old row stays."""
+    changes = [change("c", None, ULM), change("u", ULM, {"id": key, "city": "Bonn"})]
+    letters: list[Any] = []
+    more = {"on_error": "dead_letter", "on_dead_letter": letters.append, "bundle_size": size}
+    assert rows(changes, **more) == [ULM]
+    assert len(letters) == 1
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("key", NO_KEYS, ids=repr)
+def test_an_update_from_what_is_no_key_puts_its_row(key: Any, size: int) -> None:
+    moved = {"id": 2, "city": "Bonn"}
+    changes = [change("c", None, ULM), change("u", {"id": key}, moved)]
+    assert rows(changes, bundle_size=size) == [ULM, moved]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (2**53 + 1, 1.5),
+        (dt.date(2024, 5, 1), dt.datetime(2024, 5, 1, 12)),  # noqa: DTZ001 (a value is what it is)
+        ([1], [1.5]),
+        (True, 2),
+        ("a", 1),
+    ],
+    ids=repr,
+)
+def test_values_of_a_change_are_what_they_are_alone(values: tuple[Any, Any]) -> None:
+    changes = [change("c", None, {"id": at, "v": value}) for at, value in enumerate(values)]
+    together, alone = rows(changes), rows(changes, bundle_size=1)
+    assert together == alone
+    assert [type(row["v"]) for row in together] == [type(row["v"]) for row in alone]
 
 
 def test_a_row_has_the_time_of_its_change() -> None:

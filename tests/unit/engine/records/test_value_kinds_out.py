@@ -15,7 +15,7 @@ from lowwater.engine.records.pane_table import to_values
 from lowwater.io.sinks import Callback, Delivery
 
 DAY = dt.date(2024, 5, 1)
-NOON = dt.datetime(2024, 5, 1, 12)
+NOON = dt.datetime(2024, 5, 1, 12)  # noqa: DTZ001  # one without a zone
 PAIRS = [
     (1, np.float16(1.5)),
     (np.bool_(True), 2),
