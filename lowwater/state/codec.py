@@ -133,6 +133,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         if isinstance(value, (np.datetime64, np.timedelta64)):
             return _plain_time(value)
+        if isinstance(value, np.void):
+            raise _no_form(np.void)  # as bytes or a tuple it would be a sound key, which it is not
         value = value.item()
     kind = type(value)
     if kind in _PLAIN_KINDS:
@@ -161,13 +163,17 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if made is None:
         if (base := of_base(value)) is not value:
             return _plain(base, depth)
-        raise StateError(
-            f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored",
-            hint="Keep plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets) in "
-            "keys, accumulators and trigger states",
-        )
+        raise _no_form(kind)
     code, convert = made
     return _extension(code, convert(value, depth + 1))
+
+
+def _no_form(kind: type) -> StateError:
+    return StateError(
+        f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored",
+        hint="Keep plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets) in "
+        "keys, accumulators and trigger states",
+    )
 
 
 def of_base(value: Any) -> Any:
