@@ -111,7 +111,8 @@ def are_sound(values: Sequence[Any]) -> bool:
 
     All values are looked at level by level together, up to some number of parts.
     """
-    level, parts = values, 0
+    level: Sequence[Any] = values
+    parts = 0
     for _ in range(MOST_NESTED + 1):
         kinds = set(map(type, level))
         nested = kinds & _CONTAINERS
@@ -121,7 +122,7 @@ def are_sound(values: Sequence[Any]) -> bool:
             return False
         below: list[Any] = []
         for kind in nested:
-            items = level if len(kinds) == 1 else [v for v in level if type(v) is kind]
+            items: Any = level if len(kinds) == 1 else [v for v in level if type(v) is kind]
             parts += sum(map(len, items))
             if parts > _PARTS_AT_ONCE:
                 return False

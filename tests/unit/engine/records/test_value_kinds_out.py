@@ -76,7 +76,7 @@ def test_what_pandas_calls_missing_is_null_when_it_is_emitted(
 ) -> None:
     rows = [{"t": n, "k": "a", "n": n} for n in range(3)]
     stream = lw.from_iterable(rows, time="t", unit="s").map(lambda row: {**row, "x": missing})
-    got = stream.key_by("k").process(Emits()).collect(**({"workers": workers} if workers else {}))
+    got = stream.key_by("k").process(Emits()).collect(workers=workers)
     assert not got.errors
     inner = {"n": 0, "x": [None, {"a": None}]}
     assert got.values() == [
