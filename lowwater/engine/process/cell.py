@@ -27,7 +27,7 @@ FIXED = frozenset(
 _DEEP = 8
 _KNOWN = FIXED - {Decimal}
 """Those of them whose values can all be held, but for integers and text that are too much."""
-_SURE = _KNOWN - {str, dt.time, dt.datetime}
+SURE = _KNOWN - {str, dt.time, dt.datetime}
 """Those of them whose values can all be held."""
 
 
@@ -94,7 +94,7 @@ class RecordCell:
             InvalidArgument: It cannot be stored (S-B1), whether the run has a state or not.
         """
         kind = type(value)
-        if kind in _SURE or (kind is str and value.isascii()):
+        if kind in SURE or (kind is str and value.isascii()):
             return
         if (fault := fault_of(value, wide=True)) is not None:
             raise InvalidArgument(

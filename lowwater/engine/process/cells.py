@@ -15,6 +15,7 @@ from sortedcontainers import SortedKeyList
 
 from lowwater.engine.process.cell import (
     FIXED,
+    SURE,
     CollectionCell,
     RecordCell,
     ScopeCursor,
@@ -61,7 +62,7 @@ class ValueState(SingleCell):
         scope = self._cursor.scope
         if self._dtype is not None:
             value = checked(value, self._dtype, "value", f"cell {self.name!r}")
-        elif value is not self.held.get(scope):  # else it was read, and perhaps changed in place
+        elif type(value) not in SURE and value is not self.held.get(scope):  # else it was read
             self._require(value)
         self.held[scope] = value
         self.changed.add(scope)

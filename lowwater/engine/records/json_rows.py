@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from lowwater.display.text import shown
@@ -190,8 +189,6 @@ def _plain(value: Any) -> Any:
         return sorted(value, key=repr)
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, dt.timedelta):
-        return msgspec.to_builtins(value)  # ISO 8601, as beside values of other types
     return str(value)
 
 
