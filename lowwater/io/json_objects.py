@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from lowwater.engine.records.batch import HIDDEN, MOST_NESTED
-from lowwater.time import END_OF_TIME, START_OF_TIME
-
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-_BAD_VALUE = (
-    pa.ArrowInvalid,
-    pa.ArrowTypeError,
-    pa.ArrowNotImplementedError,
-    OverflowError,
-    UnicodeEncodeError,  # half of a surrogate pair is no text
+from lowwater.io.json_types import (
+    Values,
+    column_of,
+    extended,
+    fits,
+    is_number_of_time,
+    is_text,
+    kind_of_times,
+    type_of,
 )
 
-Types = Mapping[str, pa.DataType]
-"""The types of the columns so far, by name."""
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
-def object_of(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """Parse a line; return its object, or ``None`` and why it is not a record."""
+def object_of(line: bytes, *, decimals: bool = False) -> tuple[dict[str, Any] | None, str]:
+    """Parse a line; return its object, or ``None`` and why it is not a record.
+
+    Args:
+        line: The line.
+        decimals: Whether fractions are decimals, with the digits that they are written with.
+    """
     if is_deep(line, MOST_NESTED + 1):  # the object itself is a level
         return None, f"values are nested more than {MOST_NESTED} deep"
     try:
-        found = json.loads(line.decode())
+        found = json.loads(line.decode(), parse_float=Decimal if decimals else None)
     except (ValueError, RecursionError) as error:
         return None, f"the line is not JSON: {error}"
     if not isinstance(found, dict):
@@ -39,7 +43,7 @@ def object_of(line: bytes) -> tuple[dict[str, Any] | None, str]:
     for name in found:
         if name.startswith(HIDDEN):
             return None, f"the name of the field {name!r} is reserved"
-        if not _is_text(name):
+        if not is_text(name):
             return None, f"the name of the field {name!r} is not valid Unicode"
     return found, ""
 
@@ -72,133 +76,90 @@ def is_time(kind: pa.DataType, fractions: bool) -> bool:
 
 
 def columns_of_objects(
-    objects: Sequence[Mapping[str, Any]], types: Types, time: str | None, fractions: bool
-) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    objects: Sequence[Mapping[str, Any]],
+    types: dict[str, pa.DataType],
+    time: str | None,
+    fractions: bool,
+    *,
+    strict: bool = False,
+) -> tuple[dict[str, Values], dict[int, str]]:
     """Convert objects to columns; a missing field is null.
 
     Args:
         objects: The objects of some lines.
-        types: The types of the columns so far.
+        types: The types of the columns so far; a field without any is settled by its first value.
         time: The field of event times, if there is one.
         fractions: Whether event times may be floats.
+        strict: Whether a fraction is no value of a column of integers.
 
     Returns:
-        The columns, whose types may be wider than before; and for each object with a value of the
-        wrong type what is wrong with it. The columns hold a null in its place.
+        The columns; and for each object with a value of the wrong type what is wrong with it. The
+        columns hold a null in its place.
     """
     names = dict.fromkeys((*types, *(name for row in objects for name in row)))
     wrong: dict[int, str] = {}
-    arrays: dict[str, pa.Array] = {}
+    columns: dict[str, Values] = {}
     for name in names:
         values = [row.get(name) for row in objects]
-        kind = types.get(name, pa.null())
         if name == time:
-            arrays[name] = _times(name, values, kind, wrong, fractions)
+            columns[name] = _times(name, values, types, wrong, fractions)
         else:
-            arrays[name] = _column(name, values, kind, wrong)
-    return arrays, wrong
+            columns[name] = _column(name, values, types, wrong, strict)
+    return columns, wrong
 
 
 def _times(
-    name: str, values: list[Any], kind: pa.DataType, wrong: dict[int, str], fractions: bool
+    name: str,
+    values: list[Any],
+    types: dict[str, pa.DataType],
+    wrong: dict[int, str],
+    fractions: bool,
 ) -> pa.Array:
-    is_number = _is_number if fractions else _is_int64
+    kind = types.get(name, pa.null())
     if pa.types.is_null(kind):
-        kind = _kind_of_times(values, is_number)
-    if pa.types.is_int64(kind) and fractions and any(type(value) is float for value in values):
-        kind = pa.float64()
-    accepts = _is_text if pa.types.is_string(kind) else is_number
+        kind = kind_of_times(values, fractions=fractions)
+        types[name] = kind
+    of_text = pa.types.is_string(kind)
     kept: list[Any] = []
     for index, value in enumerate(values):
-        if value is None or accepts(value):
+        if value is None or (
+            is_text(value) if of_text else is_number_of_time(value, fractions=fractions)
+        ):
             kept.append(value)
         else:
             kept.append(None)
             wanted = "an integer or text" if pa.types.is_null(kind) else kind
             wrong.setdefault(index, f"{name}={value!r} is not {wanted}")
+    if pa.types.is_int64(kind) and any(type(value) is float for value in kept):
+        kind = pa.float64()
     return pa.array(kept, type=kind)
 
 
-def _kind_of_times(values: list[Any], is_number: Callable[[Any], bool]) -> pa.DataType:
-    """Return the type that most event times have, so that one wrong value does not decide it."""
-    integers = sum(map(is_number, values))
-    texts = sum(map(_is_text, values))
-    if not integers and not texts:
-        return pa.null()
-    return pa.int64() if integers >= texts else pa.string()
+def _column(
+    name: str, values: list[Any], types: dict[str, pa.DataType], wrong: dict[int, str], strict: bool
+) -> Values:
+    kind = types.get(name, pa.null())
+    kept: list[Any] = []
+    for index, given in enumerate(values):
+        value = given
+        if value is not None and strict:
+            value = _as_integer(value, kind)
+        if value is not None and not fits(value, kind):
+            wrong.setdefault(index, f"{name}={given!r} is not {_said(kind)}")
+            value = None
+        elif value is not None and (pa.types.is_null(kind) or pa.types.is_nested(kind)):
+            kind = extended(kind, type_of(value))
+        kept.append(value)
+    types[name] = kind
+    return column_of(kept, kind)
 
 
-def _column(name: str, values: list[Any], kind: pa.DataType, wrong: dict[int, str]) -> pa.Array:
-    if pa.types.is_null(kind):
-        kind = _kind_of_most(values)
-    if pa.types.is_integer(kind) and any(type(value) is float for value in values):
-        kind = pa.float64()
-    try:
-        wider = _wider(kind, values)
-        return _array(values, wider)
-    except _BAD_VALUE:
-        pass
-    for index, value in enumerate(values):
-        try:
-            wider = _wider(kind, [value])
-            _array([value], wider)
-            kind = wider
-        except _BAD_VALUE:
-            wrong.setdefault(index, f"{name}={value!r} is not {kind}")
-    kept = [None if index in wrong else value for index, value in enumerate(values)]
-    return _array(kept, kind)
+def _as_integer(value: Any, kind: pa.DataType) -> Any:
+    """Return a fraction that is an integer as one where these are wanted; others do not fit."""
+    if not pa.types.is_integer(kind) or type(value) is not float:
+        return value
+    return int(value) if value.is_integer() and abs(value) <= 2**53 else str(value)
 
 
-def _wider(kind: pa.DataType, values: list[Any]) -> pa.DataType:
-    """Return the type of a nested column with the fields that more values have.
-
-    Raises:
-        ArrowException: The values do not have the type's shape.
-    """
-    if not pa.types.is_nested(kind):
-        return kind
-    own = pa.array(values).type
-    schemas = [pa.schema([("", kind)]), pa.schema([("", own)])]
-    return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and any(
-        type(value) is bool for value in values
-    ):
-        raise pa.ArrowTypeError("true and false are not numbers")
-    return pa.array(values, type=kind)
-
-
-def _kind_of_most(values: list[Any]) -> pa.DataType:
-    """Return the type that most values have, so that one wrong value does not decide it."""
-    shapes = Counter(_SHAPES.get(type(value)) for value in values if value is not None)
-    for shape, _ in shapes.most_common():  # those of one count in order of appearance
-        for value in values:
-            if value is not None and _SHAPES.get(type(value)) == shape:
-                try:
-                    return pa.array([value]).type
-                except _BAD_VALUE:
-                    continue
-    return pa.null()
-
-
-_SHAPES = {int: "number", float: "number", bool: "bool", str: "text", list: "list", dict: "object"}
-
-
-def _is_int64(value: Any) -> bool:
-    return type(value) is int and START_OF_TIME <= value <= END_OF_TIME
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is float or _is_int64(value)
-
-
-def _is_text(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _said(kind: pa.DataType) -> str:
+    return "of one type, with valid Unicode" if pa.types.is_null(kind) else str(kind)

@@ -20,11 +20,13 @@ from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
-from lowwater.io.json_blocks import JsonBlocks
+from lowwater.io.json_blocks import JsonBlocks, with_odd
 from lowwater.io.stores import LOCAL, InputFile, Stores
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
+_FIRST_FILES = 32
+"""By how many lines, of how many files, the types of the fields are settled."""
 _READ_ERRORS = (OSError, EOFError, zlib.error)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
@@ -44,9 +46,10 @@ _LONGEST_MAGIC = 5
 class JsonLinesSource:
     """Files of one JSON object per line, one file after the other; blank lines do not count.
 
-    A field's type is the one that most of the first lines show; integers become floats where a
-    fraction turns up, except in the field of event times. A line that is no JSON object is a dead
-    letter (``malformed_json``), as is one with a value that is not of its field's type
+    A field's type is the one that most of the first lines of all files show, but for nulls; a field
+    that is null in all of these is settled by its first value. Numbers are of one type, and none is
+    rounded: an integer stays one beside fractions. Times are text. A line that is no JSON object is
+    a dead letter (``malformed_json``), as is one with a value that is not of its field's type
     (``wrong_type``).
 
     Args:
@@ -65,17 +68,23 @@ class JsonLinesSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The fields of the first lines; later lines may have others.
+        """The fields of the first lines of all files; later lines may have others.
 
-        Files are tried until one has event times, so that a file without any usable line does not
-        hide the fields of the others.
+        Further files are tried until one has event times, so that files without any usable line do
+        not hide the fields of the others.
         """
         reader = _LinesReader(_FIRST_LINES, self.time, self.fractions)
-        for file in self.files.readable(_SUFFIXES, maybe_none=self.follow is not None):
+        lines: list[bytes] = []
+        files = self.files.readable(_SUFFIXES, maybe_none=self.follow is not None)
+        for number, file in enumerate(files):
             with suppress(FileNotFoundError):  # which is an error once it is read
-                next(reader.read(file), None)
+                lines += reader.first_lines(file, _FIRST_LINES - len(lines))
+            if len(lines) < _FIRST_LINES and number + 1 < min(_FIRST_FILES, len(files)):
+                continue
+            reader.settle(lines)
             if self.time in reader.types:
                 break
+            lines = []
         return pa.schema(list(reader.types.items())) if reader.types else None
 
     @property
@@ -129,9 +138,7 @@ class _LinesReader:
         try:
             with _open(file) as opened:
                 while lines := list(islice(opened, _FIRST_LINES if not self.types else self._rows)):
-                    if not row and lines[0].startswith(_BYTE_ORDER_MARK):
-                        lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK) or b"\n"
-                    yield self._block(lines, file.name, row)
+                    yield self._block(lines if row else _without_mark(lines), file.name, row)
                     row += len(lines)
         except FileNotFoundError:
             raise
@@ -142,6 +149,20 @@ class _LinesReader:
                 hint="Write it again, or leave it out",
             ) from None
 
+    def first_lines(self, file: InputFile, most: int) -> list[bytes]:
+        """Return the first lines of a file."""
+        try:
+            with _open(file) as opened:
+                return _without_mark(list(islice(opened, most)))
+        except FileNotFoundError:
+            raise
+        except _READ_ERRORS:  # an error once it is read: then with the line
+            return []
+
+    def settle(self, lines: list[bytes]) -> None:
+        """Settle the types of the fields by lines."""
+        self._blocks.parse([line if line.endswith(b"\n") else line + b"\n" for line in lines], str)
+
     def require_whole(self, file: InputFile) -> None:
         """Do nothing: a text file does not show whether it is complete."""
 
@@ -150,9 +171,17 @@ class _LinesReader:
         if found.batch is None:
             return Records({}, 0, name, unreadable=found.letters)
         if found.lines is None:
-            return Records.from_arrow(found.batch, name, row)
-        records = Records.from_arrow(found.batch, name)
+            records = Records.from_arrow(found.batch, name, row)
+            return replace(with_odd(records, found.odd), unreadable=found.letters)
+        records = with_odd(Records.from_arrow(found.batch, name), found.odd)
         return replace(records, row_numbers=row + found.lines, unreadable=found.letters)
+
+
+def _without_mark(lines: list[bytes]) -> list[bytes]:
+    """Return the first lines of a file without its byte order mark."""
+    if lines and lines[0].startswith(_BYTE_ORDER_MARK):
+        return [lines[0].removeprefix(_BYTE_ORDER_MARK) or b"\n", *lines[1:]]
+    return lines
 
 
 @contextmanager

@@ -12,8 +12,9 @@ import pyarrow as pa
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, describe
-from lowwater.io.json_blocks import JsonBlocks, without_columns
+from lowwater.io.json_blocks import JsonBlocks, batch_of, with_odd, without_columns
 from lowwater.io.json_objects import columns_of_objects
+from lowwater.io.json_types import taken
 from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
 
@@ -22,6 +23,9 @@ ValueFormat: TypeAlias = Literal["json", "arrow", "bytes"] | Decoder
 """How values are encoded; or a function that returns the record of a value."""
 
 Types: TypeAlias = dict[str, pa.DataType]
+_Decoded: TypeAlias = tuple[
+    pa.RecordBatch | None, Int64Array, list[tuple[int, ErrorRecord]], Mapping[str, Sequence[Any]]
+]
 
 _MILLIS = pa.timestamp("ms", "UTC")
 _HEADERS = pa.map_(pa.string(), pa.binary())
@@ -132,7 +136,7 @@ class MessageDecoder:
                 for row in np.flatnonzero(empty).tolist()
             ]
         full = np.flatnonzero(~empty)
-        batch, rows, unreadable = self._decoded(messages, values, full)
+        batch, rows, unreadable, odd = self._decoded(messages, values, full)
         letters += unreadable
         if self._known is not None:
             if batch is not None:
@@ -157,22 +161,25 @@ class MessageDecoder:
         def place_of(row: int) -> str:
             return _place(messages[row])
 
-        records = Records.from_arrow(placed, self._topic)
+        records = with_odd(Records.from_arrow(placed, self._topic), odd)
         return replace(records, row_numbers=rows, place_of=place_of, unreadable=_in_order(letters))
 
     def _decoded(
         self, messages: Sequence[Any], values: Sequence[Any], full: Int64Array
-    ) -> tuple[pa.RecordBatch | None, Int64Array, list[tuple[int, ErrorRecord]]]:
-        """Return the columns of values, the message that each row is from, and dead letters."""
+    ) -> _Decoded:
+        """Return the columns of values, the message that each row is from, and dead letters.
+
+        The last are odd columns (see ``ParsedBlock``).
+        """
         if not len(full):
-            return None, full, []
+            return None, full, [], {}
         every = len(full) == len(values)
         given = list(values) if every else [values[row] for row in full.tolist()]
         if self._value == "bytes":
             column = pa.array(given, type=pa.binary())
-            return pa.RecordBatch.from_arrays([column], ["value"]), full, []
+            return pa.RecordBatch.from_arrays([column], ["value"]), full, [], {}
         if self._value == "arrow":
-            return self._of_arrow(messages, given, full)
+            return *self._of_arrow(messages, given, full), {}
         if callable(self._value):
             return self._of_decoder(self._value, messages, given, full)
         found = self._json.parse(
@@ -181,7 +188,7 @@ class MessageDecoder:
         rows = full if found.lines is None else full[found.lines]
         if found.batch is None:
             rows = full[:0]
-        return found.batch, rows, [(0, letter) for letter in found.letters]
+        return found.batch, rows, [(0, letter) for letter in found.letters], found.odd
 
     def _of_arrow(
         self, messages: Sequence[Any], values: Sequence[bytes], full: Int64Array
@@ -226,7 +233,7 @@ class MessageDecoder:
 
     def _of_decoder(
         self, decoder: Decoder, messages: Sequence[Any], values: Sequence[bytes], full: Int64Array
-    ) -> tuple[pa.RecordBatch | None, Int64Array, list[tuple[int, ErrorRecord]]]:
+    ) -> _Decoded:
         objects: list[Mapping[str, Any]] = []
         rows: list[int] = []
         letters: list[tuple[int, ErrorRecord]] = []
@@ -245,17 +252,16 @@ class MessageDecoder:
                 found = {name: found[name] for name in self._known.names if name in found}
             objects.append(found)
             rows.append(row)
-        arrays, wrong = columns_of_objects(objects, self.types, self._time, self._fractions)
-        self.types.update((name, array.type) for name, array in arrays.items())
+        columns, wrong = columns_of_objects(
+            objects, self.types, self._time, self._fractions, strict=self._known is not None
+        )
         for index, detail in wrong.items():
             letters.append((rows[index], self._letter(messages[rows[index]], "wrong_type", detail)))
         kept = [index for index in range(len(objects)) if index not in wrong]
-        if not kept or not arrays:
-            return None, full[:0], letters
-        batch = pa.RecordBatch.from_pydict(arrays)
-        if wrong:
-            batch = batch.take(pa.array(kept, type=pa.int64()))
-        return batch, np.array(rows, dtype=np.int64)[kept], letters
+        if not kept or not columns:
+            return None, full[:0], letters, {}
+        batch, odd = batch_of({name: taken(column, kept) for name, column in columns.items()})
+        return batch, np.array(rows, dtype=np.int64)[kept], letters, odd
 
     def _as_given(
         self,
