@@ -126,7 +126,7 @@ class UnitWarning(LowwaterWarning):
 
 
 class DataWarning(LowwaterWarning):
-    """Many records of a source are dead letters."""
+    """Many records of a source are dead letters, or files beside those that are read are not."""
 
 
 class InternalWarning(LowwaterWarning):

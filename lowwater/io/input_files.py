@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import glob
 import re
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import DataWarning, InvalidArgument, describe, nearest
 from lowwater.io.paths import (
     PathsLike,
     RealPaths,
@@ -19,6 +20,7 @@ from lowwater.io.paths import (
     parts_match,
     require_local,
     require_places,
+    unread_in,
     would_match,
 )
 from lowwater.io.stores import (
@@ -85,6 +87,8 @@ class InputFiles:
     def readable(self, suffixes: tuple[str, ...], *, maybe_none: bool = False) -> list[InputFile]:
         """Return what :meth:`find` does, without objects whose names keep them from being opened.
 
+        Warns of files in local folders that are not read, although they end in something like it.
+
         Args:
             suffixes: The suffixes of the files to read from a folder.
             maybe_none: Whether a path may match no file.
@@ -94,6 +98,9 @@ class InputFiles:
             DataError: A store fails.
         """
         found = self.find(suffixes, maybe_none=maybe_none)
+        for text in self.paths:
+            if not is_remote(text) and Path(text).is_dir():
+                _warn_of_unread(text, unread_in(Path(text), suffixes), suffixes)
         return [file for file in found if refusal_of(file) is None]
 
     def would_match(self, suffixes: tuple[str, ...], path: Path | str) -> bool:
@@ -134,6 +141,19 @@ class InputFiles:
         """Return the objects that a URI matches."""
         store, path = self.stores.place(text)
         return _objects_at(store, path, suffixes, maybe_none=maybe_none)
+
+
+def _warn_of_unread(folder: str, names: list[str], suffixes: tuple[str, ...]) -> None:
+    if not names:
+        return
+    shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if names[3:] else "")
+    warnings.warn(
+        DataWarning(
+            f"not read in the folder {folder!r}: {shown}; what is read there ends in "
+            f"{' or '.join(suffixes)}. Rename these files, name them as paths, or move them away"
+        ),
+        stacklevel=2,
+    )
 
 
 def refusal_of(file: InputFile) -> str | None:

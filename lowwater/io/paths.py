@@ -218,6 +218,31 @@ def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     )
 
 
+_ALIKE = (("csv", "tsv"), ("json", "jsonl", "ndjson"), ("parquet", "parq", "pq"))
+"""What files of one kind may end in, before an ending for their compression."""
+
+
+def unread_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files below a folder that seem to be of the kind that is read, but are not.
+
+    Their endings are like ``suffixes``, as ``.CSV`` or ``.csv.zst`` are like ``.csv``.
+    """
+    wanted = {suffix.split(".")[1] for suffix in suffixes}
+    alike = {one for kind in _ALIKE if wanted & set(kind) for one in kind}
+    found = []
+    for path in folder.rglob("*"):
+        below = path.relative_to(folder).parts
+        endings = set(path.name.lower().split(".")[1:][-2:])
+        if (
+            endings & alike
+            and not path.name.endswith(suffixes)
+            and not any(part.startswith(("_", ".")) for part in below)
+            and path.is_file()
+        ):
+            found.append("/".join(below))
+    return sorted(found)
+
+
 def none_in(folder: str, suffixes: tuple[str, ...]) -> InvalidArgument:
     """Return the error for a folder without files to read."""
     return InvalidArgument(

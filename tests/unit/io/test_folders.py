@@ -536,3 +536,26 @@ def test_a_joined_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> 
     write_whole(tmp_path / "joined", staging, lambda file: file.write(b"whole"))
     assert (tmp_path / "joined").read_bytes() == b"whole"
     assert not list(staging.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("read", "sound", "unread"),
+    [
+        (lw.read_csv, "a.csv", ["B.CSV", "c.csv.GZ", "d.csv.zst", "e.tsv", "in/f.Csv"]),
+        (lw.read_jsonl, "a.jsonl", ["b.json", "c.JSONL", "d.ndjson.zst", "e.json.gz"]),
+    ],
+)
+def test_files_that_are_left_out_are_said(
+    tmp_path: Path, read: Any, sound: str, unread: list[str]
+) -> None:
+    text = "at,k\n1,a\n" if sound.endswith("csv") else '{"at": 1, "k": "a"}\n'
+    (tmp_path / "in").mkdir()
+    for name in (sound, *unread, "_hidden.csv", ".hidden.jsonl", "notes.md", "other.parquet"):
+        (tmp_path / name).write_text(text)
+    with pytest.warns(lw.errors.DataWarning, match="not read in the folder") as caught:
+        read(tmp_path, time="at", unit="s")
+    (warning,) = {str(one.message) for one in caught}
+    for name in sorted(unread)[:3]:
+        assert repr(name) in warning
+    assert ("more" in warning) == (len(unread) > 3)
+    assert "hidden" not in warning
