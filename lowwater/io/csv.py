@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,14 @@ import pyarrow.csv as pa_csv
 
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records, require_open_names
+from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
+from lowwater.io.csv_values import EXACT, cast_rows, convert, first_kind, settled_kind
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
+from lowwater.io.json_types import Values, is_beyond
 from lowwater.io.stores import LOCAL, InputFile, LocalFile, Stores
 from lowwater.time import Int64Array
 
@@ -29,6 +33,7 @@ _BLOCK_BYTES = 8 << 20
 _UTF8, _LATIN = "utf8", "latin-1"
 _SAMPLE_BYTES = 64 << 10
 _INTEGER = r"^\s*[+-]?\d+\s*$"
+_GZIP = b"\x1f\x8b"
 
 
 @final
@@ -36,10 +41,12 @@ _INTEGER = r"^\s*[+-]?\d+\s*$"
 class CsvSource:
     """CSV files with a header, one after the other.
 
-    A column's type is what its values in the first 8 MB of the first file look like, unless
-    ``types`` says it; integers become floats where a fraction turns up later. A row of the wrong
-    length, or with a value that is not of its column's type, is a dead letter (``malformed_csv``,
-    ``wrong_type``). An unquoted empty field is null.
+    A column's type is what its first values look like, in the first 8 MB of the first file that
+    has any, unless ``types`` says it. Numbers are of one type, and none is rounded: an integer
+    stays one beside fractions, but for a type that was given, which is strict. Where nine texts of
+    ten are numbers, the others are wrong. A row of the wrong length, or with a value that is not of
+    its column's type, is a dead letter (``malformed_csv``, ``wrong_type``). An unquoted empty field
+    is null, and in columns that are not of text also a word such as ``NA``, ``null`` or ``nan``.
 
     Event times are integers or text, whichever most of the first of them are.
 
@@ -107,8 +114,7 @@ class CsvSource:
                     where=file.name,
                     hint=nearest(name, names),
                 )
-        whole = file.stat().size <= _BLOCK_BYTES
-        return pa.schema([field.with_type(self._settle(field, whole, file)) for field in schema])
+        return pa.schema([field.with_type(self.settle(field, file)) for field in schema])
 
     def _schema_of(self, file: InputFile, types: Mapping[str, pa.DataType]) -> pa.Schema:
         try:
@@ -122,31 +128,35 @@ class CsvSource:
                 [field.with_name(_decoded(field.name, encoding)) for field in reader.schema]
             )
 
-    def _settle(self, field: pa.Field, whole: bool, file: InputFile) -> pa.DataType:
+    def settle(self, field: pa.Field, file: InputFile) -> pa.DataType:
+        """Return the type of a column, given what Arrow takes the first values for."""
         kind = self.types.get(field.name)
         if kind is not None:
             return kind
         kind = field.type
         if pa.types.is_null(kind):
-            return kind if whole else pa.string()
+            return kind
         if field.name == self.time and not pa.types.is_integer(kind):
             if self.fractions and pa.types.is_floating(kind):
                 return kind
             integers = pa.types.is_floating(kind) or self._has_integer_times(file)
             return pa.int64() if integers else pa.string()
-        return pa.string() if pa.types.is_binary(kind) else kind
+        return settled_kind(kind, lambda: self._first_values(file, field.name))
+
+    def _first_values(self, file: InputFile, name: str) -> pa.Array:
+        """Return the first values of a column as bytes: some, or none if a record is very long."""
+        raw = {name: pa.binary()}
+        try:
+            with _open(
+                file, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES, _LATIN, raw=True
+            ) as reader:
+                return reader.read_next_batch().column(_encoded(name)).cast(pa.binary())
+        except (pa.ArrowInvalid, StopIteration, KeyError):
+            return pa.array([], pa.binary())
 
     def _has_integer_times(self, file: InputFile) -> bool:
         """Return whether most of the first event times are integers, although not all are."""
-        raw = {self.time: pa.binary()}
-        try:
-            with _open(
-                file, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES, _LATIN
-            ) as reader:
-                first = reader.read_next_batch().column(self.time)
-        except (pa.ArrowInvalid, StopIteration, KeyError):  # a record is longer than the sample
-            return False
-        texts, _ = cast_rows(first, pa.string())
+        texts, _ = cast_rows(self._first_values(file, self.time), pa.string())
         integers = pc.sum(pc.match_substring_regex(texts, _INTEGER)).as_py() or 0
         return bool(2 * integers > len(texts) - texts.null_count)
 
@@ -165,9 +175,7 @@ class _FilesReader:
             return
         if not self.types:
             self.types.update((field.name, field.type) for field in self._source._infer(file))
-        source = self._source
-        narrow = None if source.fractions else source.time
-        yield from _FileReader(file, self.types, narrow, source.delimiter).records()
+        yield from _FileReader(file, self.types, self._source).records()
 
     def require_whole(self, file: InputFile) -> None:
         """Do nothing: a text file does not show whether it is complete."""
@@ -175,23 +183,20 @@ class _FilesReader:
 
 @final
 class _FileReader:
-    """Reads one file with Arrow's fast conversion; after the first error, row by row.
+    """Reads one file with Arrow's fast conversion; after the first error, value by value.
 
     Args:
         file: The file.
-        types: Types by column, shared by all files; widened where necessary.
-        narrow: The column of event times if it is never widened to floats.
-        delimiter: The field separator.
+        types: Types by column, shared by all files; those of columns without a value are null.
+        source: What is read.
     """
 
-    def __init__(
-        self, file: InputFile, types: dict[str, pa.DataType], narrow: str | None, delimiter: str
-    ) -> None:
+    def __init__(self, file: InputFile, types: dict[str, pa.DataType], source: CsvSource) -> None:
         self._file = file
         self._name = file.name
         self._types = types
-        self._narrow = narrow
-        self._delimiter = delimiter
+        self._source = source
+        self._delimiter = source.delimiter
         self._unread: list[ErrorRecord] = []
         self._noted: set[int] = set()
         self._encoding = _UTF8
@@ -200,10 +205,12 @@ class _FileReader:
         """Yield the file's records, with dead letters for rows that cannot be parsed."""
         done = 0
         try:
-            reader = _open(self._file, self._types, self._delimiter)
-            require_open_names(reader.schema.names, self._name)
+            reader, watched = self._opened()
             for batch in reader:
-                yield self._with_unread(Records.from_arrow(batch, self._name, done))
+                if (sound := self._exactly(batch, watched)) is None:
+                    yield from self._with_care(done)
+                    break
+                yield self._with_unread(Records.from_arrow(sound, self._name, done))
                 done += batch.num_rows
         except FileNotFoundError:
             raise
@@ -214,13 +221,47 @@ class _FileReader:
         if self._unread:
             yield self._with_unread(Records({}, 0, self._name))
 
+    def _opened(self) -> tuple[pa_csv.CSVStreamingReader, Watched]:
+        """Open the file, and settle the types of columns that had no value before."""
+        watched = Watched(_stream(self._file), self._delimiter)
+        reader = _open(watched, self._types, self._delimiter)
+        require_open_names(reader.schema.names, self._name)
+        settled = False
+        for column in reader.schema:
+            known = self._types.get(column.name)
+            if (known is None or pa.types.is_null(known)) and not pa.types.is_null(column.type):
+                self._types[column.name] = self._source.settle(column, self._file)
+                settled = settled or self._types[column.name] != column.type
+        if settled:
+            reader.close()
+            watched = Watched(_stream(self._file), self._delimiter)
+            reader = _open(watched, self._types, self._delimiter)
+        return reader, watched
+
+    def _exactly(self, batch: pa.RecordBatch, watched: Watched) -> pa.RecordBatch | None:
+        """Return a batch as its text means it; ``None`` if it has to be read with care."""
+        arrays = list(batch.columns)
+        for at, array in enumerate(arrays):
+            if pa.types.is_string(array.type):
+                lengths = pc.binary_length(array)
+                if len(array) and pc.min(lengths).as_py() == 0:
+                    if watched.has_quoted_empty:  # which is no null
+                        return None
+                    arrays[at] = pc.if_else(pc.equal(lengths, 0), None, array)
+            elif pa.types.is_float64(array.type) and is_beyond(array, EXACT):
+                return None  # an integer may have been rounded
+        return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
     def _with_care(self, done: int) -> Iterator[Records]:
         """Yield the records after the first ``done`` rows, converting values individually."""
         row = 0
         binary = dict.fromkeys(self._types, pa.binary())
         try:
             self._encoding = encoding = _encoding_of(self._file)
-            for given in _open(self._file, binary, self._delimiter, self._note, encoding=encoding):
+            raw = _open(
+                self._file, binary, self._delimiter, self._note, encoding=encoding, raw=True
+            )
+            for given in raw:
                 batch = given if encoding == _UTF8 else _as_written(given)
                 rest = batch.slice(max(0, done - row))
                 row += batch.num_rows - rest.num_rows
@@ -233,16 +274,21 @@ class _FileReader:
             raise _unreadable(self._name, error, row) from None
 
     def _convert(self, batch: pa.RecordBatch, row: int) -> Records:
-        arrays: dict[str, pa.Array] = {}
+        columns: dict[str, Column] = {}
         details: dict[int, str] = {}
         for name in batch.schema.names:
             raw = batch.column(name)
             made, bad = self._convert_column(name, raw)
-            arrays[name] = made
+            is_odd = isinstance(made, list)
+            columns[name] = Column.of_objects(made) if is_odd else Column.from_arrow(made)
             for at in bad.tolist():
                 shown = (raw[at].as_py() or b"").decode(errors="replace")
                 details.setdefault(at, f"{name}={shown!r} is not {self._types.get(name)}")
-        records = Records.from_arrow(pa.RecordBatch.from_pydict(arrays), self._name, row)
+        if any(column.arrow is None for column in columns.values()):
+            records = Records(columns, batch.num_rows, self._name, row)
+        else:
+            arrays = {name: column.arrow for name, column in columns.items()}
+            records = Records.from_arrow(pa.RecordBatch.from_pydict(arrays), self._name, row)
         if not details:
             return records
         for at in sorted(details):
@@ -255,15 +301,13 @@ class _FileReader:
         sound = np.setdiff1d(np.arange(batch.num_rows), np.array(sorted(details)))
         return records.take(sound)
 
-    def _convert_column(self, name: str, raw: pa.Array) -> tuple[pa.Array, Int64Array]:
-        kind = self._types.get(name, pa.string())
-        made, bad = cast_rows(raw, kind)
-        if bad.size and pa.types.is_integer(kind) and name != self._narrow:
-            wider, worse = cast_rows(raw, pa.float64())
-            if worse.size < bad.size:
-                self._types[name] = pa.float64()
-                return wider, worse
-        return made, bad
+    def _convert_column(self, name: str, raw: pa.Array) -> tuple[Values, Int64Array]:
+        kind = self._types.get(name, pa.null())
+        if pa.types.is_null(kind):
+            kind = self._types[name] = first_kind(raw)
+        source = self._source
+        narrow = name == source.time and not source.fractions
+        return convert(raw, kind, strict=narrow or name in source.types)
 
     def _note(self, row: pa_csv.InvalidRow) -> str:
         number = len(self._noted) if row.number is None else row.number
@@ -280,50 +324,26 @@ class _FileReader:
         return replace(records, unreadable=tuple(unread))
 
 
-def cast_rows(raw: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Int64Array]:
-    """Cast binary text to a type; return null where that fails, and the rows where it does.
-
-    Arrow's cast fails as a whole, so a failing range is bisected until the bad values stand alone.
-    """
-    parts: list[pa.Array] = []
-    bad: list[int] = []
-    pending = [(0, len(raw))]
-    while pending:
-        low, high = pending.pop()
-        try:
-            parts.append(_cast(raw.slice(low, high - low), kind))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            if high - low == 1:
-                parts.append(pa.nulls(1, kind))
-                bad.append(low)
-            else:
-                middle = (low + high) // 2
-                pending += [(middle, high), (low, middle)]
-    made = pa.concat_arrays(parts) if parts else pa.nulls(0, kind)
-    return made, np.array(bad, dtype=np.int64)
-
-
-def _cast(raw: pa.Array, kind: pa.DataType) -> pa.Array:
-    text = raw.cast(pa.string())
-    if pa.types.is_string(kind):
-        return text
-    if pa.types.is_null(kind):
-        return text if text.null_count < len(text) else pa.nulls(len(text))
-    return pc.utf8_trim_whitespace(text).cast(kind)
-
-
 def _open(
-    file: InputFile,
+    file: InputFile | Watched,
     types: Mapping[str, pa.DataType],
     delimiter: str,
     on_invalid: Any = None,
     block_bytes: int = _BLOCK_BYTES,
     encoding: str = _UTF8,
+    *,
+    raw: bool = False,
 ) -> pa_csv.CSVStreamingReader:
+    """Open a file.
+
+    Of columns with a type, those of text have no nulls: an empty text stands for one. Read raw, all
+    columns are bytes, and null where a field is empty and not quoted.
+    """
+    types = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
     if encoding != _UTF8:
         types = {_encoded(name): kind for name, kind in types.items()}
     return pa_csv.open_csv(
-        _stream(file),
+        pa.PythonFile(file, mode="r") if isinstance(file, Watched) else _stream(file),
         read_options=pa_csv.ReadOptions(
             block_size=block_bytes, use_threads=False, encoding=encoding
         ),
@@ -331,7 +351,10 @@ def _open(
             delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_invalid
         ),
         convert_options=pa_csv.ConvertOptions(
-            column_types=dict(types), strings_can_be_null=True, quoted_strings_can_be_null=False
+            column_types=types,
+            strings_can_be_null=raw,
+            quoted_strings_can_be_null=False,
+            null_values=[""] if raw else None,
         ),
     )
 
@@ -339,9 +362,59 @@ def _open(
 def _stream(file: InputFile) -> Any:
     """Return what Arrow reads: a path, whose ending shows the compression; or an open object."""
     if isinstance(file, LocalFile):
-        return file.name
+        if file.name.endswith(".gz") or not _is_gzip(file.name):
+            return file.name
+        return pa.CompressedInputStream(pa.OSFile(file.name), "gzip")
     opened = pa.PythonFile(file.open(), mode="r")
     return pa.CompressedInputStream(opened, "gzip") if file.name.endswith(".gz") else opened
+
+
+def _is_gzip(name: str) -> bool:
+    with Path(name).open("rb") as opened:
+        return opened.read(len(_GZIP)) == _GZIP
+
+
+@final
+class Watched:
+    """Bytes that Arrow reads, and whether there was a quoted empty field among them.
+
+    Args:
+        source: A path, or what can be read.
+        delimiter: The field separator.
+    """
+
+    def __init__(self, source: Any, delimiter: str) -> None:
+        self._opened = (
+            pa.input_stream(source, compression="detect") if isinstance(source, str) else source
+        )
+        ends = rb"\r\n" + re.escape(delimiter.encode())
+        self._quoted = re.compile(rb'(?:^|[%s])""(?:[%s]|$)' % (ends, ends))
+        self._last = b""
+        self.has_quoted_empty = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return bool(self._opened.closed)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        data: bytes = self._opened.read(size if size >= 0 else None)
+        if not self.has_quoted_empty:
+            for part in (data, self._last + data[:3]):
+                # Most files have no quote at all, which is found out ten times as fast.
+                if b'"' in part and b'""' in part and self._quoted.search(part):
+                    self.has_quoted_empty = True
+            self._last = data[-3:]
+        return data
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def close(self) -> None:
+        """Close it."""
+        self._opened.close()
 
 
 def _encoding_of(file: InputFile) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError
-from lowwater.io.csv import cast_rows
+from lowwater.io.csv_values import cast_rows
 from lowwater.time import Int64Array
 
 
