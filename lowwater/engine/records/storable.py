@@ -35,7 +35,7 @@ MOST_NESTED = 40
 _MOST_PARTS = 10_000_000
 """How many parts a value has at most: one list may be in another many times over."""
 
-_PARTS_AT_ONCE = 2_000_000
+_MOST_TOGETHER = 2_000_000
 """How many parts of all values of a column are looked at together."""
 
 _UNREADABLE = "it raises when it is read"
@@ -124,7 +124,7 @@ def are_sound(values: Sequence[Any]) -> bool:
         for kind in nested:
             items: Any = level if len(kinds) == 1 else [v for v in level if type(v) is kind]
             parts += sum(map(len, items))
-            if parts > _PARTS_AT_ONCE:
+            if parts > _MOST_TOGETHER:
                 return False
             if kind is dict:
                 if set(map(type, chain.from_iterable(items))) - {str}:

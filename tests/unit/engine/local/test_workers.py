@@ -455,7 +455,8 @@ def test_a_cell_that_cannot_be_stored_is_told(tmp_path: Path) -> None:
         held = lw.value_cell()
 
         def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
-            ctx.held.set(object())
+            ctx.held.set([])
+            ctx.held.get().append(object())  # what is changed in place is looked at when stored
 
     source = lw.read_parquet(write_files(tmp_path / "in"), time="at", watermark=lw.Ascending())
     told = set()
