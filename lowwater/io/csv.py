@@ -20,16 +20,18 @@ from lowwater.engine.records.batch import Records, require_open_names
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
-from lowwater.io.csv_values import EXACT, cast_rows, convert, first_kind, settled_kind
+from lowwater.io.csv_values import cast_rows, convert, first_kind, is_of_text, settled_kind
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
-from lowwater.io.json_types import Values, is_beyond
+from lowwater.io.settled_types import EXACT, Values, is_beyond
 from lowwater.io.stores import LOCAL, InputFile, LocalFile, Stores
 from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
 _BLOCK_BYTES = 8 << 20
+_FIRST = 32
+"""In how many files a column without a value is looked for before the run."""
 _UTF8, _LATIN = "utf8", "latin-1"
 _SAMPLE_BYTES = 64 << 10
 _INTEGER = r"^\s*[+-]?\d+\s*$"
@@ -70,11 +72,16 @@ class CsvSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        for file in self.files.readable(_SUFFIXES, maybe_none=self.follow is not None):
+        found: dict[str, pa.DataType] = {}
+        for file in self.files.readable(_SUFFIXES, maybe_none=self.follow is not None)[:_FIRST]:
             with suppress(FileNotFoundError):  # which is an error once it is read
                 if file.stat().size:
-                    return self._infer(file)
-        return None
+                    for column in self._infer(file):
+                        if pa.types.is_null(found.get(column.name, pa.null())):
+                            found[column.name] = column.type
+                    if not any(map(pa.types.is_null, found.values())):
+                        break
+        return pa.schema(list(found.items())) if found else None
 
     @property
     def files(self) -> InputFiles:
@@ -242,12 +249,15 @@ class _FileReader:
         """Return a batch as its text means it; ``None`` if it has to be read with care."""
         arrays = list(batch.columns)
         for at, array in enumerate(arrays):
-            if pa.types.is_string(array.type):
-                lengths = pc.binary_length(array)
+            if is_of_text(array.type):
+                plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+                lengths = pc.binary_length(plain)
                 if len(array) and pc.min(lengths).as_py() == 0:
                     if watched.has_quoted_empty:  # which is no null
                         return None
-                    arrays[at] = pc.if_else(pc.equal(lengths, 0), None, array)
+                    nulled = pc.if_else(pc.equal(lengths, 0), None, plain)
+                    is_coded = pa.types.is_dictionary(array.type)
+                    arrays[at] = nulled.dictionary_encode() if is_coded else nulled
             elif pa.types.is_float64(array.type) and is_beyond(array, EXACT):
                 return None  # an integer may have been rounded
         return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
@@ -303,9 +313,13 @@ class _FileReader:
 
     def _convert_column(self, name: str, raw: pa.Array) -> tuple[Values, Int64Array]:
         kind = self._types.get(name, pa.null())
-        if pa.types.is_null(kind):
-            kind = self._types[name] = first_kind(raw)
         source = self._source
+        if pa.types.is_null(kind):
+            kind = first_kind(raw)
+            if name == source.time and not pa.types.is_null(kind) and kind != pa.int64():
+                is_float = source.fractions and pa.types.is_float64(kind)
+                kind = kind if is_float else pa.string()
+            self._types[name] = kind
         narrow = name == source.time and not source.fractions
         return convert(raw, kind, strict=narrow or name in source.types)
 

@@ -16,7 +16,8 @@ from lowwater.engine.records.batch import HIDDEN, Records, is_too_deep
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.io.json_objects import columns_of_objects, is_deep, is_time, object_of
-from lowwater.io.json_types import (
+from lowwater.io.settled_types import (
+    EXACT,
     Values,
     as_values,
     extended,
@@ -40,8 +41,6 @@ _NEWLINE, _RETURN, _OPENING, _CLOSING = b"\n\r{}"
 
 _LINES, _FEW = 8_192, 128
 """How many lines are parsed at once, and how many are looked at one by one if one is odd."""
-_ROUNDED = 2.0**53
-"""From here on floats lie more than 1 apart, so an integer may have been rounded to one."""
 _LONG_INTEGER = re.compile(rb"(?<![\w.+-])-?\d{16,}(?![\w.])")
 ODD = HIDDEN + "odd"
 """Hidden column of a parsed block: where in its odd columns the values of an object are."""
@@ -241,7 +240,7 @@ class JsonBlocks:
             table = _read_json(block, {**types, **texts}, self._only)
         # Arrow leaves out nulls at the beginning of a list whose type it infers (51305).
         table.validate()
-        may_be_rounded = any(is_beyond(column, _ROUNDED) for column in table.columns)
+        may_be_rounded = any(is_beyond(column, EXACT) for column in table.columns)
         return None if may_be_rounded and _LONG_INTEGER.search(block) else table
 
     def _is_sound(self, schema: pa.Schema) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lowwater.engine.records.batch import HIDDEN, MOST_NESTED
-from lowwater.io.json_types import (
+from lowwater.io.settled_types import (
     Values,
     column_of,
     extended,

@@ -88,8 +88,8 @@ class Column:
     def concat(cls, columns: Sequence[Column]) -> Column:
         """Concatenate one or more columns; values stay what they are where types differ.
 
-        Numbers of several types become int64 or float64. Of other types, and of numbers beside
-        them, come Python values. What is null alone takes the type of the others.
+        Numbers of several types become int64 or float64, if that rounds none. Of other types, and
+        of numbers beside them, come Python values. What is null alone takes the type of the others.
         """
         if len(columns) == 1:
             return columns[0]
@@ -235,6 +235,8 @@ class Column:
             self._data = object_array(python_values(array))
 
 
+_EXACT = 2**53
+"""Up to here all integers are floats, too."""
 _OF_NUMPY = (np.datetime64, np.timedelta64, np.void)
 
 
@@ -262,9 +264,18 @@ def _of_one_type(columns: Sequence[Column]) -> list[Column]:
             Column(arrow=pa.nulls(len(column), kind)) if kind and column.is_null() else column
             for column in columns
         ]
-    if all(_is_number(column) for column in filled):
+    if all(_is_number(column) for column in filled) and not _would_round(filled):
         return [Column(column.data, column.valid) for column in columns]
     return [Column.of_objects(column.to_list(exact=True)) for column in columns]
+
+
+def _would_round(columns: Sequence[Column]) -> bool:
+    """Return whether integers among columns of numbers are more than floats beside them hold."""
+    arrays = [column.data for column in columns]
+    if not any(array.dtype == np.float64 for array in arrays):
+        return False
+    integers = [array for array in arrays if array.dtype != np.float64 and array.size]
+    return any(max(-int(array.min()), int(array.max())) > _EXACT for array in integers)
 
 
 def _is_number(column: Column) -> bool:

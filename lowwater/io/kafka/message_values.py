@@ -14,7 +14,7 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.io.json_blocks import JsonBlocks, batch_of, with_odd, without_columns
 from lowwater.io.json_objects import columns_of_objects
-from lowwater.io.json_types import taken
+from lowwater.io.settled_types import taken
 from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import lowwater as lw
@@ -82,3 +83,11 @@ def test_what_pandas_calls_missing_is_null_when_it_is_emitted(
     assert got.values() == [
         None, inner, {"n": 1, "x": None}, {**inner, "n": 1}, {"n": 2, "x": None}, {**inner, "n": 2},
     ]  # fmt: skip
+
+
+def test_batches_of_integers_and_of_floats_are_put_together_exactly() -> None:
+    ids = [2**60 + 1 + at for at in range(3)]
+    integers = lw.from_arrow(pa.table({"t": [1, 2, 3], "v": ids}), time="t", unit="s")
+    floats = lw.from_arrow(pa.table({"t": [4, 5], "v": [0.5, 1.5]}), time="t", unit="s")
+    result = (integers | floats).map_batches(lambda batch: batch).collect()
+    assert sorted(result.to_pandas()["v"].tolist()) == [0.5, 1.5, *ids]

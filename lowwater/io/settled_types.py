@@ -1,4 +1,4 @@
-"""Types of the fields of JSON objects: what is settled, what fits, and columns of both.
+"""Types of columns that first values settle: which values fit, and columns that hold them exactly.
 
 Numbers are of one type: a column of integers and fractions is of floats where these hold all of its
 integers exactly, and of Python values where they do not. So no value changes with what is beside
@@ -21,7 +21,7 @@ from lowwater.time import END_OF_TIME, START_OF_TIME
 Values: TypeAlias = pa.Array | list[Any]
 """A column: an array, or Python values that no Arrow type holds exactly."""
 
-_EXACT = 2**53
+EXACT = 2**53
 """Up to here all integers are floats, too."""
 _INT64 = 2**63
 _BAD_VALUE = (
@@ -170,7 +170,7 @@ def _wider(kind: pa.DataType, own: pa.DataType) -> pa.DataType:
 
 def _numbers(values: list[Any], kind: pa.DataType) -> Values:
     kinds = set(map(type, values)) - {type(None)}
-    wide = [v for v in values if type(v) is int and not -_EXACT <= v <= _EXACT]
+    wide = [v for v in values if type(v) is int and not -EXACT <= v <= EXACT]
     if (kinds == {int} and pa.types.is_int64(kind)) or not kinds:
         return pa.array(values, kind) if all(-_INT64 <= v < _INT64 for v in wide) else values
     return values if wide else pa.array(values, pa.float64())
