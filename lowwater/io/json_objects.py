@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.batch import HIDDEN, MOST_NESTED
 from lowwater.io.settled_types import (
+    EXACT,
     Values,
     column_of,
     extended,
@@ -141,10 +142,9 @@ def _column(
     kind = types.get(name, pa.null())
     kept: list[Any] = []
     for index, given in enumerate(values):
-        value = given
-        if value is not None and strict:
-            value = _as_integer(value, kind)
-        if value is not None and not fits(value, kind):
+        value = _as_given(given, kind) if strict else given
+        is_fraction = strict and pa.types.is_integer(kind) and type(value) is float
+        if value is not None and (is_fraction or not fits(value, kind)):
             wrong.setdefault(index, f"{name}={given!r} is not {_said(kind)}")
             value = None
         elif value is not None and (pa.types.is_null(kind) or pa.types.is_nested(kind)):
@@ -154,11 +154,11 @@ def _column(
     return column_of(kept, kind)
 
 
-def _as_integer(value: Any, kind: pa.DataType) -> Any:
-    """Return a fraction that is an integer as one where these are wanted; others do not fit."""
-    if not pa.types.is_integer(kind) or type(value) is not float:
-        return value
-    return int(value) if value.is_integer() and abs(value) <= 2**53 else str(value)
+def _as_given(value: Any, kind: pa.DataType) -> Any:
+    """Return a value; a fraction that is an integer as one, where integers were given."""
+    if pa.types.is_integer(kind) and type(value) is float and abs(value) <= EXACT:
+        return int(value) if value.is_integer() else value
+    return value
 
 
 def _said(kind: pa.DataType) -> str:

@@ -231,14 +231,11 @@ def unread_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
     alike = {one for kind in _ALIKE if wanted & set(kind) for one in kind}
     found = []
     for path in folder.rglob("*"):
+        name = path.name.lower()
+        if path.name.endswith(suffixes) or not alike & set(name.split(".")[1:][-2:]):
+            continue
         below = path.relative_to(folder).parts
-        endings = set(path.name.lower().split(".")[1:][-2:])
-        if (
-            endings & alike
-            and not path.name.endswith(suffixes)
-            and not any(part.startswith(("_", ".")) for part in below)
-            and path.is_file()
-        ):
+        if not any(part.startswith(("_", ".")) for part in below) and path.is_file():
             found.append("/".join(below))
     return sorted(found)
 
