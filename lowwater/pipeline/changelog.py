@@ -152,7 +152,9 @@ def _changelog(
         if name not in {flow.time for flow in stream._flows}
     )
     steps = [
-        FromChangelog(keys, op, puts, codes[2], before, after, flow.time, kept, tombstones)
+        FromChangelog(
+            keys, op, puts, codes[2], before, after, flow.time, kept, tombstones, flow.times
+        )
         for flow in stream._flows
     ]
     flows = tuple(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -15,12 +16,13 @@ from lowwater.display.text import repr_of
 from lowwater.engine.join.tables import DELETED
 from lowwater.engine.process.output import TIME
 from lowwater.engine.records.admit_keys import check_key
+from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
 from lowwater.engine.records.batch import HIDDEN, Records, is_name
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.stepping import Rejected, Stepped
-from lowwater.engine.records.storable import Fault, writable
+from lowwater.engine.records.storable import Fault, note_unstorable, writable
 from lowwater.engine.records.value_kinds import one_kind
 from lowwater.errors import DataError, InvalidArgument, describe
 
@@ -50,6 +52,7 @@ class FromChangelog:
         time: The column of event times.
         keep: Further columns to keep, beside those of the row.
         tombstones: Whether records in which all is null are ignored, not rejected.
+        times: How event times are written that do not say it themselves.
     """
 
     key: tuple[str, ...]
@@ -61,6 +64,7 @@ class FromChangelog:
     time: str
     keep: tuple[str, ...] = ()
     tombstones: bool = False
+    times: TimeFormat = PLAIN
 
     vectorised: ClassVar[bool] = True
 
@@ -76,7 +80,7 @@ class FromChangelog:
             raise
         except _NOT_FOR_ARROW:  # S-B1: some value is not like the others
             judged = self._by_row(records)
-        judged = self._with_usable_keys(judged)
+        judged = self._with_sound_moves(records, judged)
         gone, come = np.flatnonzero(judged.goes), np.flatnonzero(judged.puts)
         origin = np.concatenate((gone, come))
         is_gone = np.repeat([True, False], [len(gone), len(come)])
@@ -163,22 +167,25 @@ class FromChangelog:
         }
         return _Judged(puts, goes, fields, faults, ignored)
 
-    def _with_usable_keys(self, judged: _Judged) -> _Judged:
-        """Return what changes do: one that moves a row to, or from, no valid key deletes nothing.
+    def _with_sound_moves(self, records: Records, judged: _Judged) -> _Judged:
+        """Return what changes do: one that moves a row to, or from, no valid row deletes nothing.
 
-        A new row without a valid key becomes a dead letter, and so the old one stays; and there is
-        no old row without one.
+        The new row becomes the one dead letter of the change, and so the old one stays, as it does
+        if a change that moves nothing is invalid; and without a valid key there is no old row.
         """
         moved = np.flatnonzero(judged.puts & judged.goes)
         if not moved.size:
             return judged
+        come = moved + len(judged.puts)
         problems = Problems()
         for name in self.key:
-            for rows in (moved, moved + len(judged.puts)):
-                try:
+            for rows in (moved, come):
+                with _noting(problems, len(moved)):
                     check_key(judged.fields[name].take(rows), problems, name)
-                except InvalidArgument as error:  # its type cannot be that of a key, as a list
-                    problems.add_all(np.arange(len(moved)), "wrong_type", error.what)
+        with _noting(problems, len(moved)):
+            event_times(self._column(records, self.time).take(moved), "", problems, self.times)
+        for name, column in judged.fields.items():
+            note_unstorable(column.take(come), name, problems)
         if not problems.found:
             return judged
         goes = judged.goes.copy()
@@ -282,6 +289,15 @@ class _Judged:
     fields: Mapping[str, Column]
     faults: Mapping[int, Fault]
     ignored: int
+
+
+@contextmanager
+def _noting(problems: Problems, length: int) -> Iterator[None]:
+    """Take a type that no value of a column can have as a problem of all of them."""
+    try:
+        yield
+    except InvalidArgument as error:
+        problems.add_all(np.arange(length), "wrong_type", error.what)
 
 
 def _dead_letters(records: Records, faults: Mapping[int, Fault]) -> Sequence[Rejected]:

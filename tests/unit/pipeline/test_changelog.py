@@ -77,6 +77,31 @@ def test_an_update_from_what_is_no_key_puts_its_row(key: Any, size: int) -> None
     assert rows(changes, bundle_size=size) == [ULM, moved]
 
 
+BAD_TIMES = ["bad", None, float("nan"), 2**70, [1], Fraction(1, 3), dt.datetime(2024, 5, 1)]  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("time", BAD_TIMES, ids=repr)
+def test_a_move_at_no_time_changes_nothing(time: Any, size: int) -> None:
+    """S-B1: it is one dead letter, and the old row stays, whatever step made the time."""
+    changes = [change("c", None, ULM), change("u", ULM, {"id": 2, "city": "Bonn"}, 2)]
+    letters: list[Any] = []
+    more = {"on_error": "dead_letter", "on_dead_letter": letters.append, "bundle_size": size}
+    given = stream(changes).map(lambda r: {**r, "ts_ms": time} if r["op"] == "u" else r)
+    assert lw.debezium(given, key="id").rows(**more) == [ULM]
+    assert len(letters) == 1
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("value", [10**30, Fraction(1, 3), "\ud800"], ids=repr)
+def test_a_move_to_what_cannot_be_held_changes_nothing(value: Any, size: int) -> None:
+    moved = {"id": 2, "city": value}
+    letters: list[Any] = []
+    more = {"on_error": "dead_letter", "on_dead_letter": letters.append, "bundle_size": size}
+    assert rows([change("c", None, ULM), change("u", ULM, moved)], **more) == [ULM]
+    assert len(letters) == 1
+
+
 @pytest.mark.parametrize(
     "values",
     [
