@@ -26,15 +26,19 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_int64(kind) or pa.types.is_uint64(kind) or pa.types.is_float64(kind))
 
 
-def settled_kind(inferred: pa.DataType, raw: Callable[[], pa.Array]) -> pa.DataType:
+def settled_kind(
+    inferred: pa.DataType, raw: Callable[[], pa.Array], *, has_hexadecimal: bool
+) -> pa.DataType:
     """Return the type of a column whose first values Arrow takes for a type.
 
-    Integers beyond int64 are uint64, not floats. Where nine texts of ten are numbers it is one of
-    numbers. Times have microseconds, because later ones may have fractions.
+    Integers beyond int64 are uint64, not floats. Where nine texts of ten are numbers, which those
+    with hexadecimal digits are not, it is one of numbers. Times have microseconds, because later
+    ones may have fractions.
 
     Args:
         inferred: What Arrow takes them for.
         raw: Returns the first values as bytes, null where there is none.
+        has_hexadecimal: Whether some field begins with ``0x``, which Arrow takes for an integer.
     """
     if pa.types.is_timestamp(inferred) and inferred.unit in ("s", "ms"):
         return pa.timestamp("us", inferred.tz)
@@ -46,7 +50,8 @@ def settled_kind(inferred: pa.DataType, raw: Callable[[], pa.Array]) -> pa.DataT
             return inferred
         most = max(map(int, texts.to_pylist()))
         return pa.uint64() if 2**63 <= most < 2**64 else inferred
-    if pa.types.is_string(inferred) or pa.types.is_binary(inferred):
+    hexadecimal = has_hexadecimal and pa.types.is_integer(inferred)
+    if hexadecimal or pa.types.is_string(inferred) or pa.types.is_binary(inferred):
         texts = _texts(raw())
         numbers = pc.sum(pc.match_substring_regex(texts, _NUMBER)).as_py() or 0
         if not len(texts) or numbers < _MOST * len(texts):
@@ -141,23 +146,26 @@ def convert(raw: pa.Array, kind: pa.DataType, *, strict: bool) -> tuple[Values, 
 def _others(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Int64Array]:
     """Convert texts to a type of neither numbers nor text, each distinct one once."""
     encoded = texts.dictionary_encode()
-    made, bad = cast_rows(encoded.dictionary, kind, _as_csv)
+    given = encoded.dictionary
+    if pa.types.is_integer(kind) and (hexadecimal := _where(given, _HEX)).any():
+        given = pc.if_else(pa.array(hexadecimal), "no digits", given)
+    made, bad = cast_rows(given, kind, as_csv)
     rows = np.flatnonzero(pc.is_in(encoded.indices, pa.array(bad, encoded.indices.type)))
     return made.take(encoded.indices), rows.astype(np.int64)
 
 
 def _numbers(texts: pa.Array, kind: pa.DataType, *, strict: bool) -> tuple[Values, Int64Array]:
     """Convert texts to numbers, of which none is rounded."""
+    of_integers = not pa.types.is_float64(kind)
     try:
+        if of_integers and _where(texts, _HEX).any():  # which Arrow reads as integers
+            raise pa.ArrowInvalid("hexadecimal digits")
         made = texts.cast(kind)
         if strict or not pa.types.is_float64(kind) or not is_beyond(made, EXACT):
             return made, np.array([], dtype=np.int64)
     except pa.ArrowInvalid:
         pass
-    of_integers = not pa.types.is_float64(kind)
-    # Arrow reads hexadecimal digits as an integer, too.
-    digits = _DIGITS_OR_HEX if of_integers else _DIGITS
-    is_integer = _where(texts, digits)
+    is_integer = _where(texts, _DIGITS)
     is_fraction = _where(texts, f"{_NUMBER}|{_INFINITE}") & ~is_integer
     fractions, unread = cast_rows(texts.filter(pa.array(is_fraction)), pa.float64())
     is_fraction[np.flatnonzero(is_fraction)[unread]] = False
@@ -177,7 +185,7 @@ def _numbers(texts: pa.Array, kind: pa.DataType, *, strict: bool) -> tuple[Value
 
 
 _DIGITS = r"^[+-]?[0-9]{1,1000}$"
-_DIGITS_OR_HEX = rf"{_DIGITS}|^0[xX][0-9a-fA-F]{{1,16}}$"
+_HEX = r"^\s*[+-]?0[xX]"
 _INFINITE = r"^[+-]?(inf|Inf|INF|infinity|Infinity|INFINITY)$"
 
 
@@ -190,7 +198,7 @@ def _integers(texts: pa.Array, kind: pa.DataType) -> list[int]:
     try:
         found: list[int] = texts.cast(kind if pa.types.is_integer(kind) else pa.int64()).to_pylist()
     except pa.ArrowInvalid:  # beyond the type, or with a plus
-        return [int(text, 16 if text[:2] in ("0x", "0X") else 10) for text in texts.to_pylist()]
+        return [int(text) for text in texts.to_pylist()]
     return found
 
 
@@ -247,7 +255,7 @@ def cast_rows(
     return made, np.array(bad, dtype=np.int64)
 
 
-def _as_csv(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def as_csv(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert texts as a file of one column, so that they mean what they mean in one of several.
 
     Raises:

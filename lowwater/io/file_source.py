@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol, final
 
@@ -16,6 +16,7 @@ from lowwater.errors import DataError
 from lowwater.io.file_content import Content, FileContents, is_content, vanished
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles, refusal_of
+from lowwater.io.partitions import Partitions
 from lowwater.io.paths import RealPaths, is_remote
 from lowwater.io.stores import InputFile, RemoteFile, Stat
 from lowwater.state.formats import damaged, decoding
@@ -44,9 +45,10 @@ def read_once(
     suffixes: tuple[str, ...],
     reader: FileReader,
     follow: Follow | None,
+    only: Collection[str] | None = None,
 ) -> Iterator[Records]:
     """Yield the records of files for a run that is not resumed; files may grow meanwhile."""
-    for records, _ in replay(files, suffixes, reader, None, follow, watched=False):
+    for records, _ in replay(files, suffixes, reader, None, follow, watched=False, only=only):
         if records.length or records.unreadable or follow:
             yield records
 
@@ -59,6 +61,7 @@ def replay(
     follow: Follow | None = None,
     *,
     watched: bool = True,
+    only: Collection[str] | None = None,
 ) -> Iterator[tuple[Records, Position]]:
     """Yield the records of files after a position, each batch with the position after it.
 
@@ -78,6 +81,7 @@ def replay(
             files that are there.
         watched: Whether to check that no file changes while it is read, and to tell files of one
             size apart by their content.
+        only: The columns that are read; ``None`` for all.
 
     Raises:
         DataError: A file vanished while it was being read, or contains something else than it did;
@@ -85,12 +89,14 @@ def replay(
         StateError: The position is not a position in files.
     """
     contents = FileContents(files.stores, checksums=watched)
+    reader = _PartitionedReader(reader, Partitions(files.paths, only))
     done = GrowingMap()
     listed: list[InputFile] | None = None
     if position is not None:
         types = _checked(position)
         reader.types.clear()
         reader.types.update(types)
+        reader.in_paths = _types_of(position["partitions"]) if "partitions" in position else {}
         done = GrowingMap(position["done"])
         if isinstance(position["done"], GrowingMap):
             done = position["done"]
@@ -113,7 +119,9 @@ def replay(
         # Asked before the look: what was there when it said so is read.
         stopped = follow is not None and follow.is_stopped()
         found = False
-        for name in looks.fresh(done):
+        fresh = looks.fresh(done)
+        reader.settle(fresh)
+        for name in fresh:
             found = True
             _LOG.debug("%s is read", name)
             begin = _position(done, reader, name, contents.record(name))
@@ -129,6 +137,35 @@ def replay(
         for seconds in follow.beats():
             yield replace(_NOTHING, rest_seconds=seconds), _position(done, reader)
         idle += follow.poll_us
+
+
+@final
+class _PartitionedReader:
+    """Reads files, with the columns in their paths.
+
+    Args:
+        reader: Reads what is in the files.
+        partitions: The columns in their paths.
+    """
+
+    def __init__(self, reader: FileReader, partitions: Partitions) -> None:
+        self.types = reader.types
+        self.in_paths: dict[str, pa.DataType] = {}
+        self._reader = reader
+        self._partitions = partitions
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Settle the types of columns in paths that are not known yet."""
+        self.in_paths = {**self._partitions.types(names), **self.in_paths}
+
+    def read(self, file: InputFile) -> Iterator[Records]:
+        """Yield a file's records."""
+        for records in self._reader.read(file):
+            yield self._partitions.added(records, file.name, self.in_paths)
+
+    def require_whole(self, file: InputFile) -> None:
+        """Raise ``DataError`` if a file is incomplete."""
+        self._reader.require_whole(file)
 
 
 @final
@@ -253,10 +290,13 @@ def _batches(
 
 
 def _position(
-    done: GrowingMap, reader: FileReader, file: str = "", content: Content | None = None
+    done: GrowingMap, reader: _PartitionedReader, file: str = "", content: Content | None = None
 ) -> dict[str, Any]:
     types = pa.schema(list(reader.types.items())).serialize().to_pybytes()
-    return {"done": done, "file": file, "content": content, "batch": 0, "types": types}
+    made = {"done": done, "file": file, "content": content, "batch": 0, "types": types}
+    if reader.in_paths:
+        made["partitions"] = pa.schema(list(reader.in_paths.items())).serialize().to_pybytes()
+    return made
 
 
 def _part(batches: int) -> str:

@@ -95,6 +95,8 @@ class JsonBlocks:
         fractions: Whether event times may be floats.
         skips_blank: Whether blank lines do not count; otherwise they are no JSON objects.
         only: The fields that are read; ``None`` for all. Others may hold anything.
+        given: The types of fields that are not to be settled. They are strict: a fraction is no
+            integer, and an integer beside fractions is one.
     """
 
     def __init__(
@@ -104,12 +106,21 @@ class JsonBlocks:
         *,
         skips_blank: bool,
         only: frozenset[str] | None = None,
+        given: Mapping[str, pa.DataType] | None = None,
     ) -> None:
-        self.types: dict[str, pa.DataType] = {}
+        self._given = dict(given or {})
+        self.types: dict[str, pa.DataType] = dict(self._given)
         self._time = time
         self._fractions = fractions
         self._skips_blank = skips_blank
         self._only = only
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the types of the first lines' fields are settled."""
+        if self._only is not None and self._given.keys() >= self._only:
+            return True
+        return len(self.types) > len(self._given)
 
     def parse(self, lines: Sequence[bytes], place: Callable[[int], str]) -> ParsedBlock:
         """Parse lines, each with its line feed. O(bytes), and O(log n) more for each odd line.
@@ -133,11 +144,11 @@ class JsonBlocks:
 
     def _settle(self, lines: Sequence[bytes]) -> None:
         """Settle the types of the fields by the first lines, where Arrow cannot infer them."""
-        if self.types or self._parse(lines[:_LINES]) is not None:
+        if self.is_settled or self._parse(lines[:_LINES]) is not None:
             return  # Arrow infers them
         objects = [found for line in lines if (found := object_of(line)[0]) is not None]
         for name in dict.fromkeys(name for row in objects for name in row):
-            if self._only is None or name in self._only:
+            if name not in self._given and (self._only is None or name in self._only):
                 values = [row.get(name) for row in objects]
                 if name == self._time:
                     kind = kind_of_times(values, fractions=self._fractions)
@@ -209,10 +220,12 @@ class JsonBlocks:
             return self._read(block, expected, self.types)
         except _NOT_FOR_ARROW:
             pass
-        if self._only is not None:  # types that were given
-            return None
         # Numbers may be of another width in these lines: Arrow infers it.
-        fixed = {name: kind for name, kind in self.types.items() if not has_numbers(kind)}
+        fixed = {
+            name: kind
+            for name, kind in self.types.items()
+            if name in self._given or not has_numbers(kind)
+        }
         if len(fixed) == len(self.types):
             return None
         try:
@@ -232,16 +245,26 @@ class JsonBlocks:
     def _read(
         self, block: bytes, expected: int, types: Mapping[str, pa.DataType]
     ) -> pa.Table | None:
-        table = _read_json(block, types, self._only)
+        table = self._columns_of(block, types)
         if table.num_rows != expected or not self._is_sound(table.schema):
             return None
         texts = {f.name: kind for f in table.schema if (kind := with_texts(f.type)) != f.type}
         if texts:  # JSON has no times: keep text that Arrow would parse as one
-            table = _read_json(block, {**types, **texts}, self._only)
+            table = self._columns_of(block, {**types, **texts})
         # Arrow leaves out nulls at the beginning of a list whose type it infers (51305).
         table.validate()
         may_be_rounded = any(is_beyond(column, EXACT) for column in table.columns)
         return None if may_be_rounded and _LONG_INTEGER.search(block) else table
+
+    def _columns_of(self, block: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
+        """Return the fields that are read, of types that are known and others."""
+        if self._only is None:
+            return _read_json(block, types)
+        known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
+        if known.keys() >= self._only:  # what else there is need not be looked at
+            return _read_json(block, {n: known[n] for n in known if n in self._only}, infer=False)
+        table = _read_json(block, types)
+        return table.select([name for name in table.column_names if name in self._only])
 
     def _is_sound(self, schema: pa.Schema) -> bool:
         """Return whether fields have usable names, depths and event times."""
@@ -275,7 +298,7 @@ class JsonBlocks:
             kinds = pa.struct(list(self.types.items()))
             wanted = [plain_floats(row, kinds) for row in wanted]
         columns, wrong = columns_of_objects(
-            wanted, self.types, self._time, self._fractions, strict=self._only is not None
+            wanted, self.types, self._time, self._fractions, strict=self._given
         )
         for index, detail in wrong.items():
             number = numbers[index]
@@ -373,9 +396,7 @@ def _count_objects(block: bytes, lines: Sequence[bytes], skips_blank: bool) -> i
     return len(lines) - blank
 
 
-def _read_json(
-    block: bytes, types: Mapping[str, pa.DataType], only: frozenset[str] | None
-) -> pa.Table:
+def _read_json(block: bytes, types: Mapping[str, pa.DataType], *, infer: bool = True) -> pa.Table:
     known = {n: with_texts(kind) for n, kind in types.items() if not pa.types.is_null(kind)}
     return pa_json.read_json(
         BytesIO(block),
@@ -383,7 +404,7 @@ def _read_json(
         read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=True),
         parse_options=pa_json.ParseOptions(
             explicit_schema=pa.schema(list(known.items())),
-            unexpected_field_behavior="infer" if only is None else "ignore",
+            unexpected_field_behavior="infer" if infer else "ignore",
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -82,7 +82,7 @@ def columns_of_objects(
     time: str | None,
     fractions: bool,
     *,
-    strict: bool = False,
+    strict: Collection[str] = (),
 ) -> tuple[dict[str, Values], dict[int, str]]:
     """Convert objects to columns; a missing field is null.
 
@@ -91,7 +91,8 @@ def columns_of_objects(
         types: The types of the columns so far; a field without any is settled by its first value.
         time: The field of event times, if there is one.
         fractions: Whether event times may be floats.
-        strict: Whether a fraction is no value of a column of integers.
+        strict: The columns whose types were given: a fraction is no value of one of integers, and
+            an integer is a float in one of floats.
 
     Returns:
         The columns; and for each object with a value of the wrong type what is wrong with it. The
@@ -105,7 +106,7 @@ def columns_of_objects(
         if name == time:
             columns[name] = _times(name, values, types, wrong, fractions)
         else:
-            columns[name] = _column(name, values, types, wrong, strict)
+            columns[name] = _column(name, values, types, wrong, name in strict)
     return columns, wrong
 
 
@@ -145,7 +146,8 @@ def _column(
         value = _as_given(given, kind) if strict else given
         is_fraction = strict and pa.types.is_integer(kind) and type(value) is float
         if value is not None and (is_fraction or not fits(value, kind)):
-            wrong.setdefault(index, f"{name}={given!r} is not {_said(kind)}")
+            detail = f"{name}={given!r} is not {_said(kind)}"
+            wrong.setdefault(index, detail if strict else detail + _OTHERWISE)
             value = None
         elif value is not None and (pa.types.is_null(kind) or pa.types.is_nested(kind)):
             kind = extended(kind, type_of(value))
@@ -154,8 +156,15 @@ def _column(
     return column_of(kept, kind)
 
 
+_OTHERWISE = "; types= can name another type"
+
+
 def _as_given(value: Any, kind: pa.DataType) -> Any:
-    """Return a value; a fraction that is an integer as one, where integers were given."""
+    """Return a number as one of a type that was given, where it is the same; an object as a map."""
+    if pa.types.is_map(kind) and isinstance(value, dict):
+        return list(value.items())
+    if pa.types.is_floating(kind) and type(value) is int:
+        return float(value) if abs(value) < 2**1023 else value
     if pa.types.is_integer(kind) and type(value) is float and abs(value) <= EXACT:
         return int(value) if value.is_integer() else value
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,13 +14,14 @@ from typing import IO, cast, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.sources import Position, read_rows
+from lowwater.engine.graph.sources import QUIET, Position, read_rows
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
 from lowwater.io.json_blocks import JsonBlocks, with_odd
+from lowwater.io.partitions import Partitions, with_types
 from lowwater.io.stores import LOCAL, InputFile, Stores
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
@@ -58,6 +59,8 @@ class JsonLinesSource:
         follow: How to wait for files that appear later; ``None``: end with the existing files.
         fractions: Whether event times may be floats.
         stores: What opens objects.
+        columns: Which fields to read; ``None`` for all.
+        types: Arrow types by field, for fields whose type is not to be settled.
     """
 
     paths: tuple[str, ...]
@@ -65,6 +68,8 @@ class JsonLinesSource:
     follow: Follow | None = None
     fractions: bool = field(default=False, repr=False)
     stores: Stores = field(default=LOCAL, repr=False, compare=False)
+    columns: tuple[str, ...] | None = field(default=None, metadata={QUIET: True})
+    types: Mapping[str, pa.DataType] = field(default_factory=dict, metadata={QUIET: True})
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -73,7 +78,7 @@ class JsonLinesSource:
         Further files are tried until one has event times, so that files without any usable line do
         not hide the fields of the others.
         """
-        reader = _LinesReader(_FIRST_LINES, self.time, self.fractions)
+        reader = _LinesReader(self, _FIRST_LINES)
         lines: list[bytes] = []
         files = self.files.readable(_SUFFIXES, maybe_none=self.follow is not None)
         for number, file in enumerate(files):
@@ -85,7 +90,10 @@ class JsonLinesSource:
             if self.time in reader.types:
                 break
             lines = []
-        return pa.schema(list(reader.types.items())) if reader.types else None
+        if not reader.types:
+            return None
+        in_paths = Partitions(self.paths, self.columns).types(file.name for file in files)
+        return with_types(in_paths, pa.schema(list(reader.types.items())))
 
     @property
     def files(self) -> InputFiles:
@@ -98,21 +106,17 @@ class JsonLinesSource:
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = self._reader(size)
-        return read_once(self.files, _SUFFIXES, reader, self.follow)
+        return read_once(self.files, _SUFFIXES, reader, self.follow, self.columns)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        reader = (
-            _LinesReader(read_rows(size), self.time, self.fractions)
-            if position
-            else self._reader(size)
-        )
-        return replay(self.files, _SUFFIXES, reader, position, self.follow)
+        reader = _LinesReader(self, read_rows(size)) if position else self._reader(size)
+        return replay(self.files, _SUFFIXES, reader, position, self.follow, only=self.columns)
 
     def _reader(self, size: int) -> _LinesReader:
         """Return a reader that knows the fields against which the pipeline was checked."""
-        reader = _LinesReader(read_rows(size), self.time, self.fractions)
+        reader = _LinesReader(self, read_rows(size))
         reader.types.update((field.name, field.type) for field in self.schema or ())
         return reader
 
@@ -122,14 +126,16 @@ class _LinesReader:
     """Reads files in blocks of lines.
 
     Args:
+        source: What is read.
         rows: How many lines a block has, but for the first.
-        time: The field of event times.
-        fractions: Whether event times may be floats.
     """
 
-    def __init__(self, rows: int, time: str, fractions: bool) -> None:
+    def __init__(self, source: JsonLinesSource, rows: int) -> None:
         self._rows = rows
-        self._blocks = JsonBlocks(time, fractions, skips_blank=True)
+        only = None if source.columns is None else frozenset(source.columns)
+        self._blocks = JsonBlocks(
+            source.time, source.fractions, skips_blank=True, only=only, given=source.types
+        )
         self.types = self._blocks.types
 
     def read(self, file: InputFile) -> Iterator[Records]:
@@ -137,7 +143,7 @@ class _LinesReader:
         row = 0
         try:
             with _open(file) as opened:
-                while lines := list(islice(opened, _FIRST_LINES if not self.types else self._rows)):
+                while lines := list(islice(opened, self._next_lines())):
                     yield self._block(lines if row else _without_mark(lines), file.name, row)
                     row += len(lines)
         except FileNotFoundError:
@@ -148,6 +154,9 @@ class _LinesReader:
                 where=file.name,
                 hint="Write it again, or leave it out",
             ) from None
+
+    def _next_lines(self) -> int:
+        return self._rows if self._blocks.is_settled else _FIRST_LINES
 
     def first_lines(self, file: InputFile, most: int) -> list[bytes]:
         """Return the first lines of a file."""

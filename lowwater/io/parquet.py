@@ -13,15 +13,18 @@ import pyarrow.parquet as pq
 from lowwater.engine.graph.sources import Position, read_rows
 from lowwater.engine.records.batch import Records, readable, require_open_names
 from lowwater.engine.records.stateless import require_names
-from lowwater.errors import DataError
+from lowwater.errors import DataError, DataWarning, warn
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
+from lowwater.io.partitions import Partitions, with_arrays, with_types
 from lowwater.io.paths import is_remote
 from lowwater.io.stores import LOCAL, InputFile, Stores, is_of_store, store_failed
 from lowwater.io.valid_text import checked_records
 
 _SUFFIXES = (".parquet", ".pq")
+_FIRST = 32
+"""In how many files columns are looked for before the run."""
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 
@@ -44,9 +47,28 @@ class ParquetSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        first, schema = self._first()
-        if schema is None:
+        """The columns of the first files, and those in the paths of all."""
+        files = self.files.readable(_SUFFIXES, maybe_none=self.follow is not None)
+        in_paths = Partitions(self.paths, self.columns).types(file.name for file in files)
+        first, found = "", dict[str, pa.DataType]()
+        for file in files[:_FIRST]:
+            try:
+                with _open(file) as opened:
+                    schema = readable(opened.schema_arrow, file.name)
+            except FileNotFoundError:  # which is an error once it is read
+                continue
+            except DataError:
+                if self.follow is None:  # when following, it may still be being written
+                    raise
+                continue
+            first = first or file.name
+            require_open_names(schema.names, file.name)
+            for column in schema:
+                if pa.types.is_null(found.get(column.name, pa.null())):
+                    found[column.name] = column.type
+        if not first:
             return None
+        schema = with_types(in_paths, pa.schema(list(found.items())))
         if self.columns is None:
             return schema
         require_names(self.columns, schema.names, first)
@@ -63,39 +85,56 @@ class ParquetSource:
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _FileReader(self, read_rows(size), keys)
-        return read_once(self.files, _SUFFIXES, reader, self.follow)
+        reader.learn(self.schema)
+        return read_once(self.files, _SUFFIXES, reader, self.follow, self.columns)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
         reader = _FileReader(self, read_rows(size), keys)
-        return replay(self.files, _SUFFIXES, reader, position, self.follow)
+        if position is None:
+            reader.learn(self.schema)
+        return replay(self.files, _SUFFIXES, reader, position, self.follow, only=self.columns)
 
-    def _first(self) -> tuple[str, pa.Schema | None]:
-        """Return the name of the first readable file and its schema, if there is one."""
-        for file in self.files.readable(_SUFFIXES, maybe_none=self.follow is not None):
-            try:
-                with _open(file) as opened:
-                    return file.name, readable(opened.schema_arrow, file.name)
-            except FileNotFoundError:  # which is an error once it is read
-                continue
-            except DataError:
-                if self.follow is None:  # when following, it may still be being written
-                    raise
-        return "", None
 
-    def _read(self, file: InputFile, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
+@final
+class _FileReader:
+    """Reads whole files, with the types in the Parquet schema.
+
+    A column that a file lacks and others have is null in its records, as on Spark.
+    """
+
+    def __init__(self, source: ParquetSource, rows: int, keys: tuple[str, ...]) -> None:
+        self.types: dict[str, pa.DataType] = {}
+        self._columns = source.columns
+        self._in_paths = Partitions(source.paths, source.columns)
+        self._rows = rows
+        self._keys = keys
+        self._told: set[str] = set()
+
+    def learn(self, schema: pa.Schema | None) -> None:
+        """Learn the columns of a file."""
+        for column in schema or ():
+            if pa.types.is_null(self.types.get(column.name, pa.null())):
+                self.types[column.name] = column.type
+
+    def read(self, file: InputFile) -> Iterator[Records]:
+        """Yield a file's records."""
         name = file.name
         with _open(file) as opened:
-            schema, metadata = opened.schema_arrow, opened.metadata
-            require_open_names(schema.names, name)
-            if self.columns is not None:
-                _require_columns(self.columns, schema, name)
-        texts = tuple(key for key in keys if key in schema.names and _is_text(schema, key))
-        columns = None if self.columns is None else list(self.columns)
+            given, metadata = opened.schema_arrow, opened.metadata
+        require_open_names(given.names, name)
+        schema = readable(given, name)
+        columns = list(given.names)
+        if self._columns is not None:
+            columns = [column for column in self._columns if column in given.names]
+        self.learn(pa.schema([schema.field(column) for column in columns]))
+        absent = self._absent(name, columns)
+        texts = tuple(key for key in self._keys if key in columns and _is_text(given, key))
         row = 0
         with _open(file, texts, metadata) as opened:
-            batches = opened.iter_batches(batch_size=rows, columns=columns)
+            wanted = None if self._columns is None else columns
+            batches = opened.iter_batches(batch_size=self._rows, columns=wanted)
             while True:
                 try:
                     batch = next(batches)
@@ -103,25 +142,40 @@ class ParquetSource:
                     return
                 except _UNREADABLE as error:
                     raise _unreadable(name, error) from None
+                length = batch.num_rows
+                if absent:
+                    nulls = {one: pa.nulls(length, self.types[one]) for one in absent}
+                    batch = with_arrays(batch, nulls)
                 yield checked_records(batch, name, row)
-                row += batch.num_rows
-
-
-@final
-class _FileReader:
-    """Reads whole files, with the types in the Parquet schema."""
-
-    def __init__(self, source: ParquetSource, rows: int, keys: tuple[str, ...]) -> None:
-        self.types: dict[str, pa.DataType] = {}
-        self._source = source
-        self._rows = rows
-        self._keys = keys
-
-    def read(self, file: InputFile) -> Iterator[Records]:
-        return self._source._read(file, self._rows, self._keys)
+                row += length
 
     def require_whole(self, file: InputFile) -> None:
+        """Raise ``DataError`` if a file is not complete."""
         _open(file).close()
+
+    def _absent(self, name: str, columns: list[str]) -> list[str]:
+        """Return the columns that a file lacks; say so of each once."""
+        in_path = self._in_paths.in_name(name)
+        absent = [one for one in self.types if one not in columns and one not in in_path]
+        for one in self._columns or ():
+            if one not in columns and one not in in_path and one not in self.types:
+                raise DataError(
+                    f"there is no column {one!r} in this file, nor in those before it",
+                    where=name,
+                    hint="Leave the file out, or the column",
+                )
+        fresh = [one for one in absent if one not in self._told]
+        self._told.update(fresh)
+        for one in fresh:
+            if self._columns is None or one in self._columns:
+                warn(
+                    DataWarning,
+                    f"the file lacks the column {one!r}, which others have: it is null in its "
+                    "records",
+                    where=name,
+                    hint="Write it with that column, or read it by itself",
+                )
+        return absent
 
 
 def _open(
@@ -152,6 +206,8 @@ def _open(
             metadata=None if local else metadata,
             read_dictionary=list(dictionaries),
             memory_map=False,
+            # Nanoseconds, the default, end in 2262 and wrap.
+            coerce_int96_timestamp_unit="us",
         )
     except _UNREADABLE as error:
         raise _unreadable(file.name, error) from None
@@ -165,16 +221,6 @@ def _unreadable(name: str, error: Exception) -> DataError:
         where=name,
         hint="Write it again, or leave it out",
     )
-
-
-def _require_columns(columns: tuple[str, ...], schema: pa.Schema, file: str) -> None:
-    for name in columns:
-        if name not in schema.names:
-            raise DataError(
-                f"there is no column {name!r} in this file",
-                where=file,
-                hint="Leave the file out, or the column",
-            )
 
 
 def _is_text(schema: pa.Schema, name: str) -> bool:

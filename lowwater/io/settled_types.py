@@ -15,14 +15,13 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lowwater.engine.records.columns import EXACT as EXACT
 from lowwater.engine.records.value_kinds import holds
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
 Values: TypeAlias = pa.Array | list[Any]
 """A column: an array, or Python values that no Arrow type holds exactly."""
 
-EXACT = 2**53
-"""Up to here all integers are floats, too."""
 _INT64 = 2**63
 _BAD_VALUE = (
     pa.ArrowInvalid,
@@ -151,7 +150,7 @@ def column_of(values: list[Any], kind: pa.DataType) -> Values:
     """Return values that are of a type, and nulls, as a column. O(n)."""
     if pa.types.is_int64(kind) or pa.types.is_float64(kind):
         return _numbers(values, kind)
-    if not pa.types.is_nested(kind):
+    if not pa.types.is_nested(kind) or pa.types.is_map(kind):
         return pa.array(values, kind)
     try:
         array = pa.array(values, _wider(kind, pa.array(values).type))
@@ -214,6 +213,19 @@ def has_decimals(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(has_decimals(kind.field(at).type) for at in range(kind.num_fields))
     return bool(pa.types.is_decimal(kind))
+
+
+def is_of_json(kind: pa.DataType) -> bool:
+    """Return whether JSON can have values of a type: numbers, text, bools, lists and objects."""
+    if is_list(kind) or pa.types.is_struct(kind):
+        return all(is_of_json(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+    )
 
 
 def with_texts(kind: pa.DataType) -> pa.DataType:

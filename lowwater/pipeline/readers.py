@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
 import pyarrow as pa
@@ -19,7 +20,13 @@ from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.kafka.bounds import KafkaEnd, KafkaStart, bound_of
 from lowwater.io.kafka.client import checked_config, checked_servers, checked_topic, client
-from lowwater.io.kafka.message_values import MessageColumns, ValueFormat, checked_value
+from lowwater.io.kafka.message_values import (
+    KeyFormat,
+    MessageColumns,
+    ValueFormat,
+    checked_key,
+    checked_value,
+)
 from lowwater.io.kafka.topic_source import KafkaSource
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
@@ -27,6 +34,7 @@ from lowwater.io.log.values import Start, as_time
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike
 from lowwater.io.postgres_changes.options import Truncates, changes_of
+from lowwater.io.settled_types import is_of_json
 from lowwater.pipeline.fluent import KeyedStream, Stream
 from lowwater.pipeline.record_steps import Key
 from lowwater.pipeline.runnable import Runnable
@@ -223,6 +231,10 @@ def read_parquet(
 ) -> Stream:
     """Read Parquet files, in batches.
 
+    A column that a file lacks and others have is null in its records. ``year=2024`` in the path of
+    a file is a column, below the folder or the fixed part of the glob that is read: of integers if
+    all of them are, and otherwise of text. So it is for all readers of files.
+
     Args:
         paths: Files, folders and globs, as paths or URIs (``s3://bucket/folder``); the files of
             each are read in sorted order.
@@ -230,12 +242,8 @@ def read_parquet(
         columns: The columns to read in addition to ``time``; all by default. Late elements and dead
             letters contain the columns that were read.
     """
-    chosen = None
-    if columns is not None:
-        clock = options.get("clock")
-        always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
-        chosen = tuple(dict.fromkeys((*columns, *always)))
     files = files_of(paths, options)
+    chosen = _chosen(columns, time, options)
     source = ParquetSource(files.paths, chosen, follow_of(files, options), files.stores)
     return stream_of(source, time, options, FileOptions)
 
@@ -247,6 +255,7 @@ def read_csv(
     time: str,
     types: Mapping[str, Any] | None = None,
     delimiter: str = ",",
+    columns: Iterable[str] | None = None,
     **options: Unpack[FileOptions],
 ) -> Stream:
     """Read CSV files with a header, in batches.
@@ -266,6 +275,8 @@ def read_csv(
         types: Types by column, such as ``{"delay": "float64"}``; other types are inferred. They are
             strict: a fraction is no ``int64``.
         delimiter: The character that separates fields.
+        columns: The columns to read in addition to ``time``; all by default. Others may hold
+            anything, but a row of another length is malformed all the same.
     """
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
         raise InvalidArgument(
@@ -276,11 +287,14 @@ def read_csv(
     files = files_of(paths, options)
     following = follow_of(files, options)
     fractions = options.get("unit") in FRACTIONAL
-    source = CsvSource(files.paths, named, time, delimiter, following, fractions, files.stores)
+    source = CsvSource(
+        files.paths, named, time, delimiter, following, fractions, files.stores,
+        _chosen(columns, time, options),
+    )  # fmt: skip
     try:
         return stream_of(source, time, options, FileOptions)
     except InvalidArgument:
-        _check_delimiter(source.schema, delimiter)
+        _check_delimiter(replace(source, columns=None).schema, delimiter)
         raise
 
 
@@ -289,6 +303,8 @@ def read_jsonl(
     paths: PathsLike,
     *,
     time: str,
+    types: Mapping[str, Any] | None = None,
+    columns: Iterable[str] | None = None,
     **options: Unpack[FileOptions],
 ) -> Stream:
     """Read files with one JSON object per line, in batches.
@@ -304,11 +320,31 @@ def read_jsonl(
             each are read in sorted order.
         time: The field of event times: ISO-8601 text or integers of microseconds; other numbers
             with ``unit=``.
+        types: Types by field, such as ``{"price": "float64"}`` or ``{"price": pa.decimal128(9,
+            2)}``: of numbers, text and bools, and lists and structs of them. They are strict: a
+            fraction is no ``int64``.
+        columns: The fields to read in addition to ``time``; all by default. Others may hold
+            anything.
+
+    Raises:
+        InvalidArgument: An option is invalid, or JSON has no values of a type.
     """
     files = files_of(paths, options)
     fractions = options.get("unit") in FRACTIONAL
     following = follow_of(files, options)
-    source = JsonLinesSource(files.paths, time, following, fractions, files.stores)
+    named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
+    for name, kind in named.items():
+        if name == time or not is_of_json(kind):
+            raise InvalidArgument(
+                f"types= cannot say that {name!r} is {kind}: "
+                + ("it is the event time" if name == time else "JSON has no such values"),
+                where="read_jsonl",
+                hint=f"Read it as text, and convert it: with_columns({name}=lw.col({name!r})...)",
+            )
+    source = JsonLinesSource(
+        files.paths, time, following, fractions, files.stores, _chosen(columns, time, options),
+        named,
+    )  # fmt: skip
     return stream_of(source, time, options, FileOptions)
 
 
@@ -347,7 +383,9 @@ def read_kafka(
     time: str,
     value: ValueFormat = "json",
     schema: Mapping[str, Any] | None = None,
+    columns: Iterable[str] | None = None,
     key: str | None = None,
+    key_format: KeyFormat = "text",
     headers: str | None = None,
     timestamp: str | None = None,
     tombstone: str | None = None,
@@ -382,7 +420,12 @@ def read_kafka(
             ``{"user": "string", "amount": "float64"}``; whatever else messages hold is passed
             over. Dates and times are ISO-8601 text in JSON. Joins and ``select`` by name need it
             where no step names the columns. By default all columns, as the messages show them.
-        key: The name of a column for the messages' keys (text).
+        columns: The columns of the values that are wanted, of whatever types they are; all by
+            default. Others may hold anything.
+        key: The name of a column for the messages' keys.
+        key_format: ``"text"``, in UTF-8; ``"bytes"``; or a function that takes the bytes of a key
+            and returns what it means, such as ``lambda key: int.from_bytes(key, "big")``; what it
+            raises makes the message a dead letter.
         headers: The name of a column for their headers (lists of pairs of a name and bytes).
         timestamp: The name of a column for their timestamps (milliseconds, UTC).
         tombstone: The name of a column that says whether a message has no value; all columns of
@@ -404,7 +447,7 @@ def read_kafka(
         InvalidArgument: An option is invalid, or the client library is not installed.
     """
     client()
-    columns = MessageColumns(key, headers, timestamp, tombstone)
+    own = MessageColumns(key, headers, timestamp, tombstone)
     if tombstone is not None and time != timestamp:
         raise InvalidArgument(
             "tombstone= keeps messages without a value, and those have no event time of their own",
@@ -426,11 +469,20 @@ def read_kafka(
                 hint='Use a dict such as {"user": "string"} with JSON, Arrow or a function',
             )
         known = tuple((name, _arrow_type(name, given, "schema")) for name, given in schema.items())
+    if columns is not None and (value == "bytes" or schema is not None):
+        raise InvalidArgument(
+            "columns= picks columns of values that schema= or value='bytes' does not name already",
+            where="read_kafka",
+            hint="Give schema= or columns=, not both",
+        )
+    chosen = _chosen(columns, time, options)
+    only = None if chosen is None else tuple(n for n in chosen if n not in own.names())
     source = KafkaSource(
-        checked_servers(servers), checked_topic(topic), checked_value(value), columns, time, known,
+        checked_servers(servers), checked_topic(topic), checked_value(value), own, time, known,
         group, bound_of("start", start, ("earliest", "latest")),
         bound_of("end", end, ("never", "latest")), checked_config(config),
-        options.get("unit") in FRACTIONAL,
+        options.get("unit") in FRACTIONAL, only,
+        None if checked_key(key_format) == "text" else key_format,
     )  # fmt: skip
     return stream_of(source, time, options)
 
@@ -524,6 +576,22 @@ def from_spark(
         "unit": unit,
     }
     return stream_of(spark_source(df), time, options)
+
+
+def _chosen(
+    columns: Iterable[str] | None, time: str, options: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    """Return the columns to read: those of the time and of the clock, too."""
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise InvalidArgument(
+            f"{describe('columns', columns)} are not the names of columns",
+            hint='Use a list such as ["user", "amount"]',
+        )
+    clock = options.get("clock")
+    always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
+    return tuple(dict.fromkeys((*columns, *always)))
 
 
 def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:

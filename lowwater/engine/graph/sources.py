@@ -16,6 +16,12 @@ READ_ROWS = 131_072
 BUNDLE_SIZE = 50_000
 """The largest number of elements in a bundle, unless the options of a run say otherwise."""
 
+QUIET = "quiet"
+"""In the metadata of an option of a source: state directories tell it only where it is given.
+
+So an option that came later leaves the descriptions of older sources as they were.
+"""
+
 Position: TypeAlias = dict[str, Any]
 """A position in a source: plain values that :mod:`lowwater.state.codec` can encode, by name.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -64,7 +64,7 @@ class FromChangelog:
     time: str
     keep: tuple[str, ...] = ()
     tombstones: bool = False
-    times: TimeFormat = PLAIN
+    times: TimeFormat = field(default=PLAIN, repr=False)
 
     vectorised: ClassVar[bool] = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, assert_never
 
 from lowwater.engine.aggregates import AggregateSpec, combiner_of
@@ -24,7 +24,7 @@ from lowwater.engine.graph.graph import (
     Work,
     name_of_output,
 )
-from lowwater.engine.graph.sources import Source
+from lowwater.engine.graph.sources import QUIET, Source
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.views import View
 from lowwater.engine.local.described import described, without_addresses
@@ -286,9 +286,13 @@ def _source(source: Source) -> str:
     shown = [
         f"{field.name}={_text(getattr(source, field.name))}"
         for field in fields(source)
-        if field.repr and field.name not in free
+        if field.repr and field.name not in free and not _is_quiet(source, field)
     ]
     return f"{kind}({', '.join(shown)})"
+
+
+def _is_quiet(source: Source, option: Field[Any]) -> bool:
+    return QUIET in option.metadata and not getattr(source, option.name)
 
 
 def _step(step: Step) -> str:

@@ -10,9 +10,17 @@ from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lowwater.engine.records.batch import HIDDEN, shown_name
-from lowwater.engine.records.columns import Column, Mask, type_from_bytes, type_to_bytes
+from lowwater.engine.records.columns import (
+    EXACT,
+    Column,
+    Mask,
+    are_wide,
+    type_from_bytes,
+    type_to_bytes,
+)
 from lowwater.engine.records.problems import Problems, is_nan
 from lowwater.engine.records.python_values import python_values
 from lowwater.engine.records.storable import (
@@ -82,6 +90,8 @@ class ValueAdmission:
         """Restore the state that an earlier run stored."""
         self._kind, kind, self._floating = known
         self._type = None if kind is None else type_from_bytes(kind)
+        if self._kind == "timestamp" and self._type is not None:  # once one kind with those in UTC
+            self._kind = _kind_of(self._type)
 
     def admit(self, column: Column, problems: Problems) -> Column:
         """Convert the column to the form that aggregates take; record invalid rows.
@@ -140,7 +150,7 @@ class ValueAdmission:
         if kind == "number":
             return self._numbers(column, problems)
         if column.type is not None and self._type is not None and column.type != self._type:
-            return self._cast(column, problems)
+            return self._fitted(column, self._type, problems)
         self._type = column.type
         return column
 
@@ -181,7 +191,7 @@ class ValueAdmission:
             if not self._anything:
                 self._note_nan(column, problems)
             return column
-        if self._floating:
+        if self._floating and (self._needs == "numbers" or not are_wide(data)):
             return Column(data.astype(np.float64), column.valid, pa.float64())
         return column
 
@@ -193,21 +203,27 @@ class ValueAdmission:
                 nan &= column.valid
             problems.add_all(np.flatnonzero(nan), "nan", f"{self._name!r} is NaN")
 
-    def _cast(self, column: Column, problems: Problems) -> Column:
+    def _fitted(self, column: Column, known: pa.DataType, problems: Problems) -> Column:
+        """Return a column in the type of those before, where that holds all of its values.
+
+        Nested values, and any that only have to be kept, stay what they are in a type of their own.
+        """
         given = column.to_arrow()
-        try:
-            made = given.cast(self._type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            self._reject_all(column, problems)
-            return self._nulls(len(column))
-        if pa.types.is_nested(made.type):
-            # Arrow's cast leaves out the fields of structs that are not in the new type.
-            values, kept = python_values(given), python_values(made)
-            for row, (value, rest) in enumerate(zip(values, kept, strict=True)):
-                if _without_nulls(value) != _without_nulls(rest):
-                    detail = f"{describe(self._name, value)} does not fit {self._type}"
-                    problems.add(row, "wrong_type", detail)
-        return Column.from_arrow(made)
+        made = _cast(given, known)
+        if made is not None:
+            return Column.from_arrow(made)
+        if self._anything:
+            return column
+        # Values of another unit or scale, each by itself (S-B1).
+        values, rows = python_values(given), []
+        for row, value in enumerate(values):
+            if value is not None and _cast(given.slice(row, 1), known) is None:
+                detail = f"{describe(self._name, value)} does not fit {known}"
+                problems.add(row, "wrong_type", detail)
+                rows.append(row)
+        bad = np.zeros(len(given), dtype=np.bool_)
+        bad[rows] = True
+        return Column.from_arrow(pc.if_else(pa.array(bad), None, given).cast(known))
 
     def _reject_all(self, column: Column, problems: Problems) -> None:
         rows = np.arange(len(column)) if column.valid is None else np.flatnonzero(column.valid)
@@ -254,6 +270,8 @@ class ValueAdmission:
         except OverflowError:
             return None
         if ints is None:
+            if self._keeps_integers(filled):
+                return None
             floats = np.array(filled, dtype=np.float64)
             # S-B1: a NaN is invalid, and must not make floats of the integers beside it.
             if math.isnan(floats.min()) and not any(type(v) is float and v == v for v in values):
@@ -262,6 +280,12 @@ class ValueAdmission:
             return Column(floats, valid)
         self._kind = "number"
         return Column(ints, valid)
+
+    def _keeps_integers(self, numbers: list[Any]) -> bool:
+        """Return whether integers among numbers are kept that floats do not hold."""
+        return self._needs != "numbers" and any(
+            isinstance(v, int) and not -EXACT <= v <= EXACT for v in numbers
+        )
 
     def _one_by_one(
         self, values: list[Any], problems: Problems, *, in_64_bits: bool = True
@@ -323,6 +347,8 @@ class ValueAdmission:
             dtype: type = np.float64 if self._floating else np.int64
             if self._kind == "bool":
                 dtype = np.bool_
+            elif self._floating and self._keeps_integers(filled):
+                return Column(object_array(values), None if sound.all() else sound)
             return Column(np.array(filled, dtype=dtype), None if sound.all() else sound)
         if not sound.any():
             return self._nulls(len(values))
@@ -350,7 +376,8 @@ _TYPE_KINDS = (
     ("bytes", pa.types.is_binary),
     ("bytes", pa.types.is_large_binary),
     ("null", pa.types.is_null),
-    ("timestamp", pa.types.is_timestamp),
+    ("timestamp", lambda kind: pa.types.is_timestamp(kind) and kind.tz is None),
+    ("timestamp with a time zone", pa.types.is_timestamp),
     ("duration", pa.types.is_duration),
     ("decimal", pa.types.is_decimal),
 )
@@ -401,15 +428,32 @@ def _holds_nan(value: Any) -> bool:
     return is_nan(value)
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return a value to compare: without the null fields of structs, and NaN equal to itself."""
-    if is_nan(value):
-        return "NaN"
-    if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
+def _cast(given: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Return an array in another type; ``None`` if a value would not be the same there.
+
+    A nested type is another only by its names for the items of lists, or by where it has no values.
+    """
+    if pa.types.is_nested(kind):
+        return given.cast(kind) if _is_within(given.type, kind) else None
+    try:
+        return given.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _is_within(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether a type holds all values of another one as they are."""
+    if given == kind or pa.types.is_null(given):
+        return True
+    if pa.types.is_list(given) or pa.types.is_large_list(given):
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        return is_list and _is_within(given.value_type, kind.value_type)
+    if pa.types.is_struct(given) and pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        return [field.name for field in given] == names and all(
+            _is_within(given.field(at).type, kind.field(at).type) for at in range(len(names))
+        )
+    return False
 
 
 def _fits(value: Any) -> bool:

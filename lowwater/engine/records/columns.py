@@ -235,7 +235,7 @@ class Column:
             self._data = object_array(python_values(array))
 
 
-_EXACT = 2**53
+EXACT = 2**53
 """Up to here all integers are floats, too."""
 _OF_NUMPY = (np.datetime64, np.timedelta64, np.void)
 
@@ -274,8 +274,14 @@ def _would_round(columns: Sequence[Column]) -> bool:
     arrays = [column.data for column in columns]
     if not any(array.dtype == np.float64 for array in arrays):
         return False
-    integers = [array for array in arrays if array.dtype != np.float64 and array.size]
-    return any(max(-int(array.min()), int(array.max())) > _EXACT for array in integers)
+    return any(are_wide(array) for array in arrays if array.dtype != np.float64)
+
+
+def are_wide(integers: NDArray[Any]) -> bool:
+    """Return whether integers lie beyond those that all are floats, too. O(n)."""
+    if not integers.size:
+        return False
+    return int(integers.max()) > EXACT or int(integers.min()) < -EXACT
 
 
 def _is_number(column: Column) -> bool:

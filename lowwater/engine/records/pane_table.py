@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import HIDDEN, Records
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import EXACT, Column
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME, python_values
 from lowwater.engine.records.steps import INSERT, KINDS, RETRACT, TIMINGS, PaneBatch
 from lowwater.engine.records.value_kinds import holds
@@ -302,10 +302,6 @@ def encoding_of(field: pa.Field) -> bytes | None:
     return found
 
 
-_EXACT = 2**53
-"""Up to here all integers are floats, too."""
-
-
 def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
     """Encode values as a column of msgpack; ``None`` becomes null.
 
@@ -387,7 +383,7 @@ def _is_mixed(column: Column) -> bool:
         # To Arrow, one with a zone and one without are the same.
         return len({value.tzinfo is None for value in values if value is not None}) > 1
     if types == {int, float}:  # a float would round some integers
-        return any(type(value) is int and abs(value) > _EXACT for value in values)
+        return any(type(value) is int and abs(value) > EXACT for value in values)
     return len(types) > 1
 
 

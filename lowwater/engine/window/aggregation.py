@@ -20,7 +20,7 @@ from lowwater.engine.aggregates import (
 )
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
 from lowwater.engine.aggregates._column_values import keeps_values, no_lists
-from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.columns import Column, Mask, are_wide
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.slices import Slices
 from lowwater.errors import DataError, InternalError
@@ -127,18 +127,35 @@ class _ColumnRead:
 
     Args:
         dtype: The dtype, if it is known from the start.
+        exact: Whether values stay what they are: integers beside fractions then become floats only
+            if these hold all of them exactly, and otherwise all become Python objects.
     """
 
-    def __init__(self, dtype: np.dtype[Any] | None = None) -> None:
+    def __init__(self, dtype: np.dtype[Any] | None = None, *, exact: bool = False) -> None:
         self.dtype = dtype
         self.type: pa.DataType | None = None
         self.guessed = False
+        self._exact = exact
+        self._is_wide = False
+
+    @property
+    def notes(self) -> int:
+        """What is stored beside the type: 1 if it is guessed, 2 always, 4 if integers are wide."""
+        return self.guessed + 2 + 4 * self._is_wide
+
+    def resume(self, kind: pa.DataType | None, dtype: str, notes: int) -> None:
+        """Restore a binding; one from before there were notes says whether it is guessed."""
+        self.type, self.dtype = kind, np.dtype(dtype)
+        self.guessed = bool(notes & 1)
+        self._is_wide = not notes & 2 or bool(notes & 4)
 
     def fit(self, column: Column) -> bool:
         """Widen the type so that it takes a column's values; return whether it has changed."""
         dtype = column.data.dtype
         is_known = self.dtype is not None and not self.guessed
         is_same = dtype == self.dtype and column.type == self.type
+        if self._exact and dtype == np.int64 and not self._is_wide:
+            self._is_wide = are_wide(column.data)
         if is_known and (is_same or _all_null(column)):
             return False
         before = None if self.dtype is None else (self.dtype, self.type)
@@ -152,7 +169,9 @@ class _ColumnRead:
                 raise _unlike(column.type, self.type, "they are no times of that type")
             numbers = object not in (dtype, self.dtype)
             wider = np.result_type(dtype, self.dtype) if numbers else np.dtype(object)
-            if wider != self.dtype:
+            if self._exact and self._is_wide and wider == np.float64:
+                wider = np.dtype(object)
+            if wider != self.dtype or wider.kind == "O":
                 self.dtype, self.type = wider, None
         else:
             self.type = _common(self.type, _plain(column.type), dtype)
@@ -200,7 +219,8 @@ class _Part:
         self.bags: dict[str, Bag] = {}
         self._fields: list[str] = []
         if self.columns:
-            self._reads = [_ColumnRead() for _ in self.columns]
+            # Numbers that are only added up are floats once one is.
+            self._reads = [_ColumnRead(exact=need != "numbers") for _, need in columns_read(spec)]
         else:
             self._reads = [_ColumnRead(np.dtype(np.int64))]
             self._bind()
@@ -319,7 +339,7 @@ class _Part:
             return None
         notes = getattr(self._aggregate, "notes", {})
         (kind, dtype, guessed), *by = [
-            (written(read.type), read.dtype.str, read.guessed)
+            (written(read.type), read.dtype.str, read.notes)
             for read in self._reads
             if read.dtype is not None
         ]
@@ -330,8 +350,7 @@ class _Part:
             return
         kind, dtype, notes, guessed, *by = binding
         for column, stored in zip(self._reads, [(kind, dtype, guessed), *by], strict=True):
-            column.type, column.dtype = read(stored[0]), np.dtype(stored[1])
-            column.guessed = stored[2]
+            column.resume(read(stored[0]), stored[1], stored[2])
         self._bind()
         if notes:
             self.bound.notes.update(notes)  # type: ignore[attr-defined]  # it had them before

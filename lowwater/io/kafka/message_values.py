@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, describe
+from lowwater.io.csv_values import as_csv, cast_rows
 from lowwater.io.json_blocks import JsonBlocks, batch_of, with_odd, without_columns
 from lowwater.io.json_objects import columns_of_objects
 from lowwater.io.settled_types import taken
@@ -21,6 +23,9 @@ from lowwater.watermark.observed import PARTITION
 Decoder: TypeAlias = Callable[[bytes], Mapping[str, Any]]
 ValueFormat: TypeAlias = Literal["json", "arrow", "bytes"] | Decoder
 """How values are encoded; or a function that returns the record of a value."""
+
+KeyFormat: TypeAlias = Literal["text", "bytes"] | Callable[[bytes], Any]
+"""How keys are encoded; or a function that returns what a key means."""
 
 Types: TypeAlias = dict[str, pa.DataType]
 _Decoded: TypeAlias = tuple[
@@ -40,7 +45,7 @@ class MessageColumns:
     """The names of the columns that messages have beside those of their values.
 
     Args:
-        key: The column of keys, text; ``None`` for none.
+        key: The column of keys; ``None`` for none.
         headers: The column of headers, maps of text to bytes; ``None`` for none.
         timestamp: The column of timestamps, milliseconds in UTC; ``None`` for none.
         tombstone: The column, bool, that says whether a message has no value; ``None``: such
@@ -75,9 +80,10 @@ class MessageColumns:
         every = (self.key, self.headers, self.timestamp, self.tombstone)
         return [name for name in every if name is not None]
 
-    def types(self) -> Types:
-        """Return the types of the columns that are named."""
-        kinds = (pa.string(), _HEADERS, _MILLIS, pa.bool_())
+    def types(self, key: KeyFormat = "text") -> Types:
+        """Return the types of the columns that are named; of a key that a function makes, null."""
+        of_keys = pa.null() if callable(key) else pa.binary() if key == "bytes" else pa.string()
+        kinds = (of_keys, _HEADERS, _MILLIS, pa.bool_())
         every = (self.key, self.headers, self.timestamp, self.tombstone)
         return {name: kind for name, kind in zip(every, kinds, strict=True) if name is not None}
 
@@ -94,6 +100,8 @@ class MessageDecoder:
         fractions: Whether event times may be floats.
         types: The types of columns so far; extended by what is decoded.
         known: The columns of values that are wanted, and their types; ``None`` for all.
+        only: The columns of values that are wanted, of any type; ``None`` for all.
+        key: How keys are decoded.
     """
 
     def __init__(
@@ -105,6 +113,8 @@ class MessageDecoder:
         fractions: bool,
         types: Mapping[str, pa.DataType],
         known: Sequence[tuple[str, pa.DataType]] | None,
+        only: Sequence[str] | None = None,
+        key: KeyFormat = "text",
     ) -> None:
         self._topic = topic
         self._known = None if known is None else pa.schema(list(known))
@@ -113,9 +123,14 @@ class MessageDecoder:
         self._fractions = fractions
         # Where messages have the event times, values need not: no column is added for them.
         self._time = None if time in columns.names() else time
-        only = None if self._known is None else frozenset(self._known.names)
-        self._json = JsonBlocks(self._time, fractions, skips_blank=False, only=only)
         self._given = _given_types(self._known, value)
+        wanted = only if self._known is None else self._known.names
+        self._only = None if wanted is None else frozenset(wanted)
+        self._key = key
+        self._keys: dict[int, Any] = {}
+        self._json = JsonBlocks(
+            self._time, fractions, skips_blank=False, only=self._only, given=self._given
+        )
         self._json.types.update(types or self._given)
 
     @property
@@ -162,6 +177,10 @@ class MessageDecoder:
             return _place(messages[row])
 
         records = with_odd(Records.from_arrow(placed, self._topic), odd)
+        if self._columns.key is not None and callable(self._key):
+            made = Column.of_objects([self._keys[row] for row in rows.tolist()])
+            records = records.replaced({**records.columns, self._columns.key: made})
+            self._keys = {}
         return replace(records, row_numbers=rows, place_of=place_of, unreadable=_in_order(letters))
 
     def _decoded(
@@ -203,6 +222,8 @@ class MessageDecoder:
                     table = stream.read_all()
                 table.validate(full=True)  # otherwise corrupt offsets end the process later
                 table = _without_twins(table).replace_schema_metadata(None)
+                if self._only is not None:
+                    table = table.select([n for n in table.column_names if n in self._only])
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
                 detail = f"the value is not an Arrow stream: {error}"
                 letters.append((row, self._letter(messages[row], "malformed_arrow", detail)))
@@ -248,12 +269,12 @@ class MessageDecoder:
                 detail = f"the decoder returned {type(found).__name__}, not a mapping by name"
                 letters.append((row, self._letter(messages[row], "undecodable", detail)))
                 continue
-            if self._known is not None:
-                found = {name: found[name] for name in self._known.names if name in found}
+            if self._only is not None:
+                found = {name: value for name, value in found.items() if name in self._only}
             objects.append(found)
             rows.append(row)
         columns, wrong = columns_of_objects(
-            objects, self.types, self._time, self._fractions, strict=self._known is not None
+            objects, self.types, self._time, self._fractions, strict=self._given
         )
         for index, detail in wrong.items():
             letters.append((rows[index], self._letter(messages[rows[index]], "wrong_type", detail)))
@@ -315,18 +336,16 @@ class MessageDecoder:
             )
         every = rows.tolist()
         if columns.key is not None:
-            keys = [messages[row].key() for row in every]
-            texts, bad = _texts(keys)
+            keys, bad = self._keys_of([messages[row].key() for row in every], every)
             if bad:
-                for at in bad:
-                    message = messages[every[at]]
-                    detail = "the key is not UTF-8 text"
-                    letters.append((every[at], self._letter(message, "malformed_key", detail)))
-                kept = np.setdiff1d(np.arange(len(rows)), bad)
+                for at, detail in bad.items():
+                    letter = self._letter(messages[every[at]], "malformed_key", detail)
+                    letters.append((every[at], letter))
+                kept = np.setdiff1d(np.arange(len(rows)), list(bad))
                 batch, rows = batch.take(pa.array(kept)), rows[kept]
-                texts = texts.take(pa.array(kept))
+                keys = keys.take(pa.array(kept))
                 every = rows.tolist()
-            batch = batch.append_column(columns.key, texts)
+            batch = batch.append_column(columns.key, keys)
         if columns.headers is not None:
             found = [
                 [(name, _as_bytes(value)) for name, value in messages[row].headers() or ()]
@@ -339,6 +358,29 @@ class MessageDecoder:
         if columns.tombstone is not None:
             batch = batch.append_column(columns.tombstone, pa.array(empty[rows]))
         return batch, rows
+
+    def _keys_of(
+        self, keys: list[bytes | None], rows: list[int]
+    ) -> tuple[pa.Array, dict[int, str]]:
+        """Return keys as a column, and what is wrong with others.
+
+        What a function returns is kept by the row, as an Arrow type may not hold all of it.
+        """
+        if self._key == "bytes":
+            return pa.array(keys, type=pa.binary()), {}
+        if not callable(self._key):
+            texts, bad = _texts(keys)
+            return texts, dict.fromkeys(bad, "the key is not UTF-8 text")
+        wrong: dict[int, str] = {}
+        self._keys = {}
+        for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
+            try:
+                self._keys[row] = None if key is None else self._key(key)
+            except MemoryError:
+                raise
+            except Exception as error:  # a poison message must not stop the others
+                wrong[at] = f"key_format= raised {type(error).__name__}: {error}"
+        return pa.nulls(len(keys)), wrong
 
     def _letter(self, message: Any, reason: str, detail: str) -> ErrorRecord:
         value = message.value()
@@ -359,6 +401,20 @@ def checked_value(value: object) -> ValueFormat:
     raise InvalidArgument(
         f"{describe('value', value)} does not say how values are encoded",
         hint='Use "json", "arrow", "bytes", or a function of the bytes that returns a mapping',
+    )
+
+
+def checked_key(key: object) -> KeyFormat:
+    """Return how keys are encoded.
+
+    Raises:
+        InvalidArgument: It is no such thing.
+    """
+    if key in ("text", "bytes") or (callable(key) and not isinstance(key, type)):
+        return key
+    raise InvalidArgument(
+        f"{describe('key_format', key)} does not say how keys are encoded",
+        hint='Use "text", "bytes", or a function of the bytes',
     )
 
 
@@ -444,6 +500,11 @@ def _cast(column: pa.Array, field: pa.Field, wrong: dict[int, str], first: int =
         wrong: What is wrong, by row; extended.
         first: The row at which the part begins.
     """
+    if pa.types.is_time(field.type) and pa.types.is_string(column.type):  # which have no cast
+        made, bad = cast_rows(column, field.type, as_csv)
+        for row in bad.tolist():
+            wrong.setdefault(row, f"{field.name}={column[row].as_py()!r} is not {field.type}")
+        return made
     try:
         return column.cast(field.type)
     except _UNFIT:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.sources import Position
+from lowwater.engine.graph.sources import QUIET, Position
 from lowwater.engine.local.delivery import Place
 from lowwater.engine.records.batch import Records
 from lowwater.io.foretold import foretold_batches
@@ -16,7 +16,12 @@ from lowwater.io.kafka.bounds import Bound
 from lowwater.io.kafka.connecting import Connecting
 from lowwater.io.kafka.group import commit_offsets
 from lowwater.io.kafka.identity import topics_at
-from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder, ValueFormat
+from lowwater.io.kafka.message_values import (
+    KeyFormat,
+    MessageColumns,
+    MessageDecoder,
+    ValueFormat,
+)
 from lowwater.io.kafka.reader import MessagePart, Offsets, TopicReader
 from lowwater.state.formats import damaged, decoding
 
@@ -68,6 +73,8 @@ class KafkaSource:
         end: Where the input ends.
         config: Further settings of the client library.
         fractions: Whether event times may be floats.
+        only: The columns of values that are wanted, of any type; ``None`` for all.
+        key_format: How keys are decoded, if not as text.
     """
 
     # A state directory knows the fields that are not ``repr=False``: they must not change.
@@ -82,6 +89,8 @@ class KafkaSource:
     end: Bound = "never"
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     fractions: bool = field(default=False, repr=False)
+    only: tuple[str, ...] | None = field(default=None, metadata={QUIET: True})
+    key_format: KeyFormat | None = field(default=None, metadata={QUIET: True})
     _group: _Following = field(default_factory=_Following, init=False, repr=False, compare=False)
 
     partitioned: ClassVar[bool] = True
@@ -97,7 +106,7 @@ class KafkaSource:
         """The columns, if those of the values are known."""
         if self.known is None:
             return None
-        return pa.schema([*self.known, *self.columns.types().items()])
+        return pa.schema([*self.known, *self.columns.types(self.key_format or "text").items()])
 
     def places(self) -> Iterable[Place]:
         """Return the topic, which the run must not write to."""
@@ -144,8 +153,9 @@ class KafkaSource:
             connecting.give_up()
         types: dict[str, pa.DataType] = {} if known["types"] is None else _types_of(known["types"])
         decoder = MessageDecoder(
-            self.topic, self.value, self.columns, self.time, self.fractions, types, self.known
-        )
+            self.topic, self.value, self.columns, self.time, self.fractions, types, self.known,
+            self.only, self.key_format or "text",
+        )  # fmt: skip
         following = self._group
         following.was_read = True
         following.readers.append(reader)

@@ -64,7 +64,11 @@ def test_an_update_to_what_is_no_key_changes_nothing(key: Any, size: int) -> Non
     """S-B1: it is one dead letter, and the old row stays."""
     changes = [change("c", None, ULM), change("u", ULM, {"id": key, "city": "Bonn"})]
     letters: list[Any] = []
-    more = {"on_error": "dead_letter", "on_dead_letter": letters.append, "bundle_size": size}
+    more: dict[str, Any] = {
+        "on_error": "dead_letter",
+        "on_dead_letter": letters.append,
+        "bundle_size": size,
+    }
     assert rows(changes, **more) == [ULM]
     assert len(letters) == 1
 
@@ -86,7 +90,11 @@ def test_a_move_at_no_time_changes_nothing(time: Any, size: int) -> None:
     """S-B1: it is one dead letter, and the old row stays, whatever step made the time."""
     changes = [change("c", None, ULM), change("u", ULM, {"id": 2, "city": "Bonn"}, 2)]
     letters: list[Any] = []
-    more = {"on_error": "dead_letter", "on_dead_letter": letters.append, "bundle_size": size}
+    more: dict[str, Any] = {
+        "on_error": "dead_letter",
+        "on_dead_letter": letters.append,
+        "bundle_size": size,
+    }
     given = stream(changes).map(lambda r: {**r, "ts_ms": time} if r["op"] == "u" else r)
     assert lw.debezium(given, key="id").rows(**more) == [ULM]
     assert len(letters) == 1
@@ -97,7 +105,11 @@ def test_a_move_at_no_time_changes_nothing(time: Any, size: int) -> None:
 def test_a_move_to_what_cannot_be_held_changes_nothing(value: Any, size: int) -> None:
     moved = {"id": 2, "city": value}
     letters: list[Any] = []
-    more = {"on_error": "dead_letter", "on_dead_letter": letters.append, "bundle_size": size}
+    more: dict[str, Any] = {
+        "on_error": "dead_letter",
+        "on_dead_letter": letters.append,
+        "bundle_size": size,
+    }
     assert rows([change("c", None, ULM), change("u", ULM, moved)], **more) == [ULM]
     assert len(letters) == 1
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from datetime import date
+from datetime import date, time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import lowwater as lw
 from lowwater.io.kafka.group import GroupOffsets
 from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder
 from lowwater.io.kafka.topic_source import KafkaSource
+from lowwater.watermark.observed import PARTITION
 from tests.examples import examples
 from tests.unit.io.kafka.broker import Broker, Message
 from tests.unit.io.kafka.model import ModelBroker, ModelConsumer, ModelProducer, Stored
@@ -439,6 +440,68 @@ def test_each_message_is_a_record_or_a_dead_letter(
         assert (row.get("gone", False) is True) == (value is None)
         if value is not None:
             assert row["n"] == json.loads(value).get("n")
+
+
+def _decoded(pairs: list[Message], **options: Any) -> tuple[list[Any], list[Any]]:
+    known = options.pop("known", None)
+    decoder = MessageDecoder(
+        "t", "json", MessageColumns(key="key"), "at", False, {}, known, **options
+    )
+    messages = [Stored(("t", 0, number), pair, number) for number, pair in enumerate(pairs)]
+    records = decoder.records(messages)
+    rows = [{n: v for n, v in row.items() if n != PARTITION} for row in records.rows()]
+    return rows, [(one.reason, one.where) for one in records.unreadable]
+
+
+def test_keys_that_are_no_text() -> None:
+    """Kafka's own serializers write integers as bytes, most significant first."""
+    keys = [(1).to_bytes(8, "big"), b"\xff", None, (2**62).to_bytes(8, "big")]
+    pairs: list[Message] = [(key, b'{"at":1}') for key in keys]
+    rows, letters = _decoded(pairs, key="bytes")
+    assert [row["key"] for row in rows] == keys
+    assert letters == []
+
+    def decode(key: bytes) -> int:
+        if len(key) != 8:
+            raise ValueError("8 bytes make an integer")
+        return int.from_bytes(key, "big")
+
+    rows, letters = _decoded(pairs, key=decode)
+    assert [row["key"] for row in rows] == [1, None, 2**62]
+    assert letters == [("malformed_key", "t/0, offset 1")]
+    rows, letters = _decoded(pairs, key="text")
+    assert letters == [("malformed_key", "t/0, offset 1")]
+
+
+def test_keys_may_be_of_any_type() -> None:
+    made = {b"a": 1, b"b": "x", b"c": (1, "y"), b"d": 2**53 + 1, b"e": 0.5}
+    rows, letters = _decoded([(key, b'{"at":1}') for key in made], key=lambda key: made[key])
+    assert [row["key"] for row in rows] == list(made.values())
+    assert letters == []
+
+
+def test_fields_that_are_not_wanted_may_hold_anything() -> None:
+    odd = ["1", '"x"', "[1]", "0.5"]
+    pairs: list[Message] = [(b"a", f'{{"at":1,"n":{n},"odd":{one}}}'.encode())
+                            for n, one in enumerate(odd)]  # fmt: skip
+    rows, letters = _decoded(pairs, only=("at", "n"))
+    assert letters == []
+    assert rows == [{"at": 1, "n": n, "key": "a"} for n in range(len(odd))]
+
+
+def test_times_of_day_and_maps_of_json() -> None:
+    known = (("at", pa.int64()), ("t", pa.time64("us")), ("m", pa.map_(pa.string(), pa.int64())))
+    values = [
+        '{"at":1,"t":"09:30:00.5","m":{"a":1}}',
+        '{"at":2,"t":"late","m":{}}',
+        '{"at":3,"t":null,"m":{"b":9007199254740993}}',
+        '{"at":4,"t":"10:00","m":{"c":"x"}}',
+    ]
+    rows, letters = _decoded([(None, value.encode()) for value in values], known=known)
+    assert [(row["at"], row["t"], row["m"]) for row in rows] == [
+        (1, time(9, 30, 0, 500_000), [("a", 1)]), (3, None, [("b", 2**53 + 1)]),
+    ]  # fmt: skip
+    assert sorted(letters) == [("wrong_type", "t/0, offset 1"), ("wrong_type", "t/0, offset 3")]
 
 
 def test_what_waits_for_brokers_comes_back_now_and_then(
