@@ -118,6 +118,22 @@ _OF_TEXT = (
 )
 
 
+def can_be(kind: pa.DataType) -> bool:
+    """Return whether fields of CSV can be of a type."""
+    if pa.types.is_null(kind):
+        return False
+    try:
+        pa_csv.read_csv(
+            pa.BufferReader(b"c\n1\n"),
+            convert_options=pa_csv.ConvertOptions(column_types={"c": kind}),
+        )
+    except pa.ArrowNotImplementedError:
+        return False
+    except pa.ArrowInvalid:  # this one is not of the type
+        pass
+    return True
+
+
 def convert(raw: pa.Array, kind: pa.DataType, *, strict: bool) -> tuple[Values, Int64Array]:
     """Convert texts to a settled type; return null where that fails, and the rows where it does.
 

@@ -100,7 +100,7 @@ def frame_source(frame: Any, time: str) -> FrameSource:
     if isinstance(known, nw.DataFrame):
         if known.implementation.is_pandas_like():
             return pandas_source(known.to_pandas(), time, "from_frame")
-        return arrow_source(known.to_arrow(), "from_frame")
+        return arrow_source(_in_arrow(known), "from_frame")
     if isinstance(known, nw.LazyFrame):
         return _lazy_source(known)
     if hasattr(native, "__arrow_c_stream__") or isinstance(native, pa.RecordBatch):
@@ -114,6 +114,25 @@ def frame_source(frame: Any, time: str) -> FrameSource:
         else "Give a frame of pandas, polars, pyarrow, DuckDB or another library that narwhals "
         "knows, or an object with __arrow_c_stream__",
     )
+
+
+def _in_arrow(frame: nw.DataFrame[Any]) -> pa.Table:
+    """Return a frame as a table.
+
+    Raises:
+        InvalidArgument: Arrow has no type for a column, as for integers of 128 bits.
+    """
+    try:
+        table: pa.Table = frame.to_arrow()
+        table.schema.names  # noqa: B018  # types that Arrow lacks are only found out here
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        kinds = ", ".join(f"{name!r} is {kind}" for name, kind in frame.schema.items())
+        raise InvalidArgument(
+            f"a column is of a type that Arrow does not have ({error}): {kinds}",
+            where="from_frame",
+            hint="Cast it before, as integers of 128 bits to Decimal or to text",
+        ) from None
+    return table
 
 
 def _lazy_source(frame: nw.LazyFrame[Any]) -> LazySource:

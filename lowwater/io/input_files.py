@@ -20,6 +20,7 @@ from lowwater.io.paths import (
     parts_match,
     require_local,
     require_places,
+    unread_among,
     unread_in,
     would_match,
 )
@@ -74,20 +75,29 @@ class InputFiles:
             InvalidArgument: A path matches no file.
             DataError: A store fails.
         """
+        return self._found(suffixes, {}, maybe_none=maybe_none)
+
+    def _found(
+        self, suffixes: tuple[str, ...], unread: dict[str, list[str]], *, maybe_none: bool
+    ) -> list[InputFile]:
+        """Return the files; note in ``unread`` what is not read of folders in stores, by URI."""
         real, distinct = RealPaths(), dict[str, InputFile]()
         for text in self.paths:
             if is_remote(text):
-                for object_ in self._objects(text, suffixes, maybe_none=maybe_none):
+                store, path = self.stores.place(text)
+                unread[text] = []
+                objects = _objects_at(store, path, suffixes, unread[text], maybe_none=maybe_none)
+                for object_ in objects:
                     distinct.setdefault(object_.name, object_)
             else:
-                for path in files_at(text, suffixes, maybe_none=maybe_none):
-                    distinct.setdefault(real.of(path), LocalFile(path))
+                for path_ in files_at(text, suffixes, maybe_none=maybe_none):
+                    distinct.setdefault(real.of(path_), LocalFile(path_))
         return list(distinct.values())
 
     def readable(self, suffixes: tuple[str, ...], *, maybe_none: bool = False) -> list[InputFile]:
         """Return what :meth:`find` does, without objects whose names keep them from being opened.
 
-        Warns of files in local folders that are not read, although they end in something like it.
+        Warns of files in folders that are not read, although they end in something like it.
 
         Args:
             suffixes: The suffixes of the files to read from a folder.
@@ -97,10 +107,13 @@ class InputFiles:
             InvalidArgument: A path matches no file.
             DataError: A store fails.
         """
-        found = self.find(suffixes, maybe_none=maybe_none)
+        unread: dict[str, list[str]] = {}
+        found = self._found(suffixes, unread, maybe_none=maybe_none)
         for text in self.paths:
             if not is_remote(text) and Path(text).is_dir():
-                _warn_of_unread(text, unread_in(Path(text), suffixes), suffixes)
+                unread[text] = unread_in(Path(text), suffixes)
+        for text, names in unread.items():
+            _warn_of_unread(text, names, suffixes)
         return [file for file in found if refusal_of(file) is None]
 
     def would_match(self, suffixes: tuple[str, ...], path: Path | str) -> bool:
@@ -134,13 +147,6 @@ class InputFiles:
                 store, path = self.stores.place(text)
                 if not store.exists():
                     raise _no_root(store, path)
-
-    def _objects(
-        self, text: str, suffixes: tuple[str, ...], *, maybe_none: bool
-    ) -> list[RemoteFile]:
-        """Return the objects that a URI matches."""
-        store, path = self.stores.place(text)
-        return _objects_at(store, path, suffixes, maybe_none=maybe_none)
 
 
 def _warn_of_unread(folder: str, names: list[str], suffixes: tuple[str, ...]) -> None:
@@ -232,8 +238,9 @@ def _store_of(text: str, on: Any) -> tuple[Store, str]:
 
 
 def _objects_at(
-    store: Store, path: str, suffixes: tuple[str, ...], *, maybe_none: bool
+    store: Store, path: str, suffixes: tuple[str, ...], unread: list[str], *, maybe_none: bool
 ) -> list[RemoteFile]:
+    """Return the objects that a path matches; note in ``unread`` others that seem to be alike."""
     if glob.has_magic(path) and (matched := _globbed(store, path)):
         return matched
     stat = store.stat(path) if path else None
@@ -245,6 +252,8 @@ def _objects_at(
     )
     if not found and not maybe_none:
         raise _nothing_in(store, path, below, suffixes)
+    inside = len(path) + 1 if path else 0
+    unread += unread_among((one[inside:] for one in below), suffixes)
     return [store.file(one, below[one]) for one in found]
 
 

@@ -223,20 +223,25 @@ _ALIKE = (("csv", "tsv"), ("json", "jsonl", "ndjson"), ("parquet", "parq", "pq")
 
 
 def unread_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
-    """Return the files below a folder that seem to be of the kind that is read, but are not.
+    """Return the files below a folder that seem to be of the kind that is read, but are not."""
+    below = ("/".join(path.relative_to(folder).parts) for path in folder.rglob("*"))
+    return [name for name in unread_among(below, suffixes) if (folder / name).is_file()]
+
+
+def unread_among(names: Iterable[str], suffixes: tuple[str, ...]) -> list[str]:
+    """Return names in a folder that seem to be of files of the kind that is read, but are not.
 
     Their endings are like ``suffixes``, as ``.CSV`` or ``.csv.zst`` are like ``.csv``.
     """
     wanted = {suffix.split(".")[1] for suffix in suffixes}
     alike = {one for kind in _ALIKE if wanted & set(kind) for one in kind}
     found = []
-    for path in folder.rglob("*"):
-        name = path.name.lower()
-        if path.name.endswith(suffixes) or not alike & set(name.split(".")[1:][-2:]):
+    for name in names:
+        *_, last = parts = name.split("/")
+        if last.endswith(suffixes) or not alike & set(last.lower().split(".")[1:][-2:]):
             continue
-        below = path.relative_to(folder).parts
-        if not any(part.startswith(("_", ".")) for part in below) and path.is_file():
-            found.append("/".join(below))
+        if not any(part.startswith(("_", ".")) for part in parts):
+            found.append(name)
     return sorted(found)
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lowwater.engine.graph.graph import MAIN
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import emitted_table
+from lowwater.engine.records.columns import EXACT
 from lowwater.engine.records.pane_table import (
     encoding_of,
     panes_to_arrow,
@@ -126,14 +128,27 @@ class ElementForm:
 def as_pandas(table: pa.Table) -> pd.DataFrame:
     """Return a table of an output as a pandas DataFrame; msgpack becomes Python values.
 
+    Integers beyond 2**53 beside nulls are of pandas' own type ``Int64`` or ``UInt64``, as its plain
+    columns would be of floats and round them.
+
     Raises:
         InvalidArgument: pandas is not installed.
     """
     pandas: Any = load_extra("pandas", extra="pandas", purpose="to_pandas")
     frame: pd.DataFrame = table.to_pandas()
+    for column in table.schema.names:
+        values = table.column(column)
+        if pa.types.is_integer(values.type) and values.null_count and _are_wide(values):
+            kind = "UInt64" if pa.types.is_uint64(values.type) else "Int64"
+            frame[column] = pandas.array(values.to_pylist(), dtype=kind)
     for name, values in _decoded(table).items():  # as objects: a float would round an integer
         frame[name] = pandas.Series(values, dtype=object, index=frame.index)
     return frame
+
+
+def _are_wide(integers: pa.ChunkedArray) -> bool:
+    span = pc.min_max(integers).as_py()
+    return span["max"] is not None and (span["max"] > EXACT or span["min"] < -EXACT)
 
 
 def as_polars(table: pa.Table) -> pl.DataFrame:

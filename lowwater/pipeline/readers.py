@@ -15,6 +15,7 @@ from lowwater.engine.records.admit_times import FRACTIONAL, TimeUnit
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.io.csv import CsvSource
+from lowwater.io.csv_values import can_be
 from lowwater.io.frames import frame_source
 from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
@@ -284,6 +285,13 @@ def read_csv(
             hint='Use, say, ";" or "\\t"',
         )
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
+    for name, kind in named.items():
+        if not can_be(kind):
+            raise InvalidArgument(
+                f"types= cannot say that {name!r} is {kind}: no field of CSV is read as that",
+                where="read_csv",
+                hint='Use, say, "int64", "float64", "string", "bool" or "timestamp[us]"',
+            )
     files = files_of(paths, options)
     following = follow_of(files, options)
     fractions = options.get("unit") in FRACTIONAL

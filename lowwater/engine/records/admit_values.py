@@ -180,6 +180,13 @@ class ValueAdmission:
                 f"{self._reader} needs {_WANTED[self._needs]}",
                 hint="Use another column, or convert this one first",
             )
+        if self._needs == "ordered" and _has_own_order(column.type):
+            raise InvalidArgument(
+                f"the column {self._name!r} has ordered categories, and {self._reader} would "
+                "compare their texts",
+                hint="Order by a column of numbers: max_by(column, by=...), with the rank of each "
+                "category as a column; or make plain text of it, if that is the order",
+            )
         self._kind = kind
 
     def _numbers(self, column: Column, problems: Problems) -> Column:
@@ -426,6 +433,10 @@ def _holds_nan(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_holds_nan, value))
     return is_nan(value)
+
+
+def _has_own_order(kind: pa.DataType | None) -> bool:
+    return kind is not None and pa.types.is_dictionary(kind) and kind.ordered
 
 
 def _cast(given: pa.Array, kind: pa.DataType) -> pa.Array | None:

@@ -246,10 +246,16 @@ def readable(schema: pa.Schema, origin: str | None = None) -> pa.Schema:
         origin: The file they come from, for messages.
 
     Raises:
-        DataError: A column is nested too deep.
+        DataError: A column is nested too deep, or of a union.
     """
     given, kinds = schema.types, []
     for at, kind in enumerate(given):
+        if pa.types.is_nested(kind) and _holds_union(kind):
+            raise DataError(
+                f"the column {schema.names[at]!r} is {kind}: values of a union cannot be held",
+                where=origin,
+                hint="Leave it out, or make a struct of it with a field for each type",
+            )
         if pa.types.is_nested(kind) and is_too_deep(kind):
             raise DataError(
                 f"the column {schema.names[at]!r} is nested more than {MOST_NESTED} deep",
@@ -272,6 +278,13 @@ def require_open_names(names: Iterable[str], origin: str | None = None) -> None:
                 where=origin,
                 hint="Rename it",
             )
+
+
+def _holds_union(kind: pa.DataType) -> bool:
+    fields = [kind.field(at).type for at in range(kind.num_fields)]
+    return pa.types.is_union(kind) or any(
+        _holds_union(one) for one in fields if pa.types.is_nested(one)
+    )
 
 
 def is_too_deep(kind: pa.DataType) -> bool:

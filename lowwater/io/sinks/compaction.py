@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
+import pyarrow as pa
+
 from lowwater.engine.local.memory_budget import SizeLike, size_bytes
 from lowwater.errors import InvalidArgument, describe
-from lowwater.io.sinks.file_forms import form_of
+from lowwater.io.sinks.file_forms import form_of, settled_schema
 from lowwater.io.sinks.folder_files import Entry, FileSet, OutputFolder
 from lowwater.io.sinks.folder_names import KINDS, NAME
 from lowwater.time import DurationLike, duration
@@ -157,14 +159,30 @@ def _named(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def alike(files: FileSet, names: Iterable[str]) -> Iterator[list[str]]:
-    """Yield runs of neighbours that can be joined."""
-    for _, run in groupby(names, key=lambda name: _schema_of(files, name)):
-        yield list(run)
+    """Yield runs of neighbours that can be joined: with one schema, but for null types."""
+    run: list[str] = []
+    common: tuple[str, pa.Schema] | None = None
+    for name in names:
+        form = form_of(name)
+        found = form.suffix, form.schema(files, name)
+        both = None if common is None else _in_common(common, found)
+        if both is None:
+            if run:
+                yield run
+            run, both = [], found
+        run.append(name)
+        common = both
+    if run:
+        yield run
 
 
-def _schema_of(files: FileSet, name: str) -> tuple[str, bytes]:
-    form = form_of(name)
-    return form.suffix, form.schema(files, name)
+def _in_common(
+    one: tuple[str, pa.Schema], other: tuple[str, pa.Schema]
+) -> tuple[str, pa.Schema] | None:
+    """Return the form and the schema of files of two schemas; ``None`` if they differ."""
+    first, second = settled_schema(one[1], other[1]), settled_schema(other[1], one[1])
+    is_one = one[0] == other[0] and first.equals(second, check_metadata=True)
+    return (one[0], first) if is_one else None
 
 
 def _sized(runs: Iterable[list[str]], found: Mapping[str, Entry], size: int) -> Iterator[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import BinaryIO, Protocol, final
 
 import pyarrow as pa
@@ -35,12 +36,12 @@ class FileForm(Protocol):
         """
         ...
 
-    def schema(self, files: FileSet, name: str) -> bytes:
-        """Return what two files must have in common to be joined."""
+    def schema(self, files: FileSet, name: str) -> pa.Schema:
+        """Return the columns of a file, if they must be alike in files that are joined."""
         ...
 
     def join(self, files: FileSet, names: Sequence[str], into: BinaryIO) -> None:
-        """Write the rows of files with one schema, in order, as one file."""
+        """Write the rows of files with one schema, but for null types, in order, as one file."""
         ...
 
 
@@ -57,8 +58,8 @@ class LineFiles:
     def rows(self, data: bytes) -> int:
         return data.count(b"\n")
 
-    def schema(self, files: FileSet, name: str) -> bytes:
-        return b""
+    def schema(self, files: FileSet, name: str) -> pa.Schema:
+        return pa.schema([])
 
     def join(self, files: FileSet, names: Sequence[str], into: BinaryIO) -> None:
         for name in names:
@@ -88,13 +89,14 @@ class ParquetFiles:
         rows: int = pq.read_metadata(pa.BufferReader(data)).num_rows
         return rows
 
-    def schema(self, files: FileSet, name: str) -> bytes:
-        data: bytes = _schema(files, name).serialize().to_pybytes()
-        return data
+    def schema(self, files: FileSet, name: str) -> pa.Schema:
+        with files.open(name) as file:
+            return pq.read_schema(file)
 
     def join(self, files: FileSet, names: Sequence[str], into: BinaryIO) -> None:
-        with pq.ParquetWriter(into, _schema(files, names[0]), compression="zstd") as writer:
-            for table in _in_row_groups(files, names):
+        schema = reduce(settled_schema, (self.schema(files, name) for name in names))
+        with pq.ParquetWriter(into, schema, compression="zstd") as writer:
+            for table in _in_row_groups(files, names, schema):
                 writer.write_table(table)
 
 
@@ -107,19 +109,43 @@ def form_of(name: str) -> FileForm:
     return form
 
 
-def _schema(files: FileSet, name: str) -> pa.Schema:
-    with files.open(name) as file:
-        return pq.read_schema(file)
+def settled_schema(known: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """Return a schema in which null types are those that columns of another one have."""
+    types = {field.name: field.type for field in found}
+    fields = [f.with_type(_settled(f.type, types.get(f.name, f.type))) for f in known]
+    return pa.schema(fields, known.metadata)
 
 
-def _in_row_groups(files: FileSet, names: Sequence[str]) -> Iterator[pa.Table]:
+def has_null_type(kind: pa.DataType) -> bool:
+    """Return whether a type is null, or there is a null type in it."""
+    if pa.types.is_nested(kind):
+        return any(has_null_type(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_null(kind))
+
+
+def _settled(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind):
+        return other
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        item = kind.value_field
+        return pa.list_(item.with_type(_settled(item.type, other.value_type)))
+    if pa.types.is_large_list(kind) and pa.types.is_large_list(other):
+        item = kind.value_field
+        return pa.large_list(item.with_type(_settled(item.type, other.value_type)))
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        types = {field.name: field.type for field in other}
+        return pa.struct([f.with_type(_settled(f.type, types.get(f.name, f.type))) for f in kind])
+    return kind
+
+
+def _in_row_groups(files: FileSet, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of files in tables of a row group each: a delivery may have but a few."""
     waiting: list[pa.Table] = []
     rows = 0
     for name in names:
         with files.open(name) as opened, pq.ParquetFile(opened) as file:
             for batch in file.iter_batches(ROW_GROUP_ROWS):
-                waiting.append(pa.Table.from_batches([batch]))
+                waiting.append(pa.Table.from_batches([batch]).cast(schema))
                 rows += batch.num_rows
                 if rows >= ROW_GROUP_ROWS:
                     yield pa.concat_tables(waiting)

@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, final
+
+import pyarrow as pa
 
 from lowwater.display.secrets import redacted
 from lowwater.engine.local.delivery import Delivery, Held, Place, Writer
 from lowwater.engine.records.json_lines import json_lines
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import DataWarning, InvalidArgument, describe, warn
 from lowwater.io.paths import is_remote
 from lowwater.io.sinks.compaction import Compaction
-from lowwater.io.sinks.file_forms import FileForm, LineFiles, ParquetFiles
+from lowwater.io.sinks.file_forms import (
+    FileForm,
+    LineFiles,
+    ParquetFiles,
+    has_null_type,
+    settled_schema,
+)
 from lowwater.io.sinks.folder_names import HIDDEN, PREFIXES
 from lowwater.io.sinks.output_owner import check_closed, check_overwrite
 from lowwater.io.sinks.owned_folder import OwnedFolder
@@ -34,6 +42,9 @@ class _Folder:
     compact: Compaction | None = None
     _open: list[OwnedFolder] = field(default_factory=list, init=False, repr=False, compare=False)
     _seen: list[OwnedFolder] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    _known: list[pa.Schema] = field(default_factory=list, init=False, repr=False, compare=False)
+    _told: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     _form: ClassVar[FileForm]
 
@@ -63,6 +74,7 @@ class _Folder:
         check_closed(self, self._open)
         found = seen[0] if seen else self._found(writer)
         found.take()
+        self._known.clear()
         self._open.append(found)
 
     def __repr__(self) -> str:
@@ -76,7 +88,36 @@ class _Folder:
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:
             raise InvalidArgument(f"{self!r} is not open", hint="Call open() first")
+        if isinstance(self._form, ParquetFiles) and delivery.panes.num_rows:
+            delivery = replace(delivery, panes=self._with_types(delivery.panes))
         self._open[0].deliver(*files_of(delivery, self._form))
+
+    def _with_types(self, panes: pa.Table) -> pa.Table:
+        """Return panes in which a column without a value has the type of those before.
+
+        A part with a column of a null type cannot be read together with others.
+        """
+        given = panes.schema
+        missing = [column.name for column in given if has_null_type(column.type)]
+        if missing and not self._known:  # this run has written none
+            self._known.append(self._open[0].schema_of_last() or pa.schema([]))
+        before = self._known[0] if self._known else pa.schema([])
+        schema = settled_schema(given, before)
+        names = {column.name for column in schema}
+        further = [column for column in before if column.name not in names]
+        self._known[:] = [pa.schema([*settled_schema(schema, before), *further])]
+        untold = [n for n in missing if has_null_type(schema.field(n).type) and n not in self._told]
+        self._told.update(untold)
+        for name in untold:
+            warn(
+                DataWarning,
+                f"the column {name!r} has had no value yet, so that no type of it is known: with "
+                "parts in which it has values, pyarrow and polars read this one only by a schema",
+                where=self.path,
+                hint="lw.read_parquet reads them all; pyarrow does so by pa.unify_schemas(..., "
+                'promote_options="permissive")',
+            )
+        return panes if schema.equals(given) else panes.cast(schema)
 
     def unpublished(self) -> Held | None:
         for folder in (*self._open, *self._seen):

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
+import pyarrow as pa
+
 from lowwater.engine.local.delivery import Held, Writer
 from lowwater.errors import DataError, StateError
 from lowwater.io.paths import is_remote
 from lowwater.io.sinks.compaction import Compaction, compact_published, files_in, last_epoch
+from lowwater.io.sinks.file_forms import form_of
 from lowwater.io.sinks.folder_files import FileSet, OutputFolder
 from lowwater.io.sinks.folder_names import MARKER, NAME, PREFIXES
 from lowwater.io.sinks.local_folder import LocalFolder
@@ -200,6 +203,12 @@ class OwnedFolder:
             with refusals(self._name):
                 self._check_ours()
                 self._publish_pending()
+
+    def schema_of_last(self) -> pa.Schema | None:
+        """Return the columns of the last part that is there, if they are told."""
+        with refusals(self._name):
+            parts = [name for name in files_in(self._folder.published) if name.startswith("part-")]
+            return form_of(parts[-1]).schema(self._folder.published, parts[-1]) if parts else None
 
     @property
     def has_waiting(self) -> bool:

@@ -461,6 +461,27 @@ def test_a_folder_is_listed_a_few_times(
     assert handler.listings == 2
 
 
+@pytest.mark.parametrize(("read", "write", "suffix"), KINDS)
+def test_folders_of_a_store_name_columns_and_say_what_is_left_out(
+    read: Reader, write: Write, suffix: str, tmp_path: Path
+) -> None:
+    disk = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    for city in ("Bonn", "Ulm"):
+        (tmp_path / f"in/city={city}").mkdir(parents=True)
+        (tmp_path / f"in/city={city}/a.{suffix}").write_bytes(write(rows(1, 2)))
+    (tmp_path / f"in/city=Ulm/B.{suffix.upper()}").write_bytes(b"")
+    system: Any = fs.PyFileSystem(Flaky(disk))
+    with pytest.warns(
+        DataWarning, match=rf"not read in the folder .*in': 'city=Ulm/B.{suffix.upper()}"
+    ):
+        stream = read("in", time="t", filesystem=system)
+    panes = (
+        stream.key_by("city").window(lw.FixedWindows("1h")).aggregate(n=lw.count())
+        .collect(progress=False).panes
+    )  # fmt: skip
+    assert {pane.key: pane.values["n"] for pane in panes} == {"Bonn": 2, "Ulm": 2}
+
+
 def test_only_what_is_wanted_of_parquet_is_fetched(tmp_path: Path) -> None:
     wide = pa.table({"t": range(20_000)} | {f"c{n}": [n * 0.1] * 20_000 for n in range(9)})
     wide = wide.append_column("v", pa.array([uuid4().hex for _ in range(20_000)]))
