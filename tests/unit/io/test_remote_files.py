@@ -472,7 +472,7 @@ def test_folders_of_a_store_name_columns_and_say_what_is_left_out(
     (tmp_path / f"in/city=Ulm/B.{suffix.upper()}").write_bytes(b"")
     system: Any = fs.PyFileSystem(Flaky(disk))
     with pytest.warns(
-        DataWarning, match=rf"not read in the folder .*in': 'city=Ulm/B.{suffix.upper()}"
+        lw.DataWarning, match=rf"not read in the folder .*in': 'city=Ulm/B.{suffix.upper()}"
     ):
         stream = read("in", time="t", filesystem=system)
     panes = (
