@@ -58,9 +58,9 @@ class ParquetSource:
             except FileNotFoundError:  # which is an error once it is read
                 continue
             except DataError:
-                if self.follow is None:  # when following, it may still be being written
+                if self.follow is None and not first:  # else it may still be being written
                     raise
-                continue
+                continue  # which is an error, too, once it is read
             first = first or file.name
             require_open_names(schema.names, file.name)
             for column in schema:

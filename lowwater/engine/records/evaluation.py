@@ -25,6 +25,15 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.elementwise import Reading, copied_column, reading_of
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
 from lowwater.engine.records.failing_rows import RowSearch
+from lowwater.engine.records.integer_arithmetic import (
+    TOO_LARGE,
+    Mask,
+    computes,
+    out_of_range,
+    require_range,
+    with_columns,
+    with_wide_integers,
+)
 from lowwater.engine.records.nested_fields import (
     fields_of_nulls,
     parted_by_nulls,
@@ -38,10 +47,13 @@ from lowwater.time import Int64Array
 
 BAD_EXPRESSION = "bad_expression"
 """The reason of a dead letter for which an expression failed."""
+OUT_OF_RANGE = "out_of_range"
+"""The reason of a dead letter for which an operation on integers leaves 64 bits."""
 
 CONDITION = HIDDEN + "condition"
 """The result of the condition of a filter, which is named after no column that it reads."""
 
+_BEYOND = (TOO_LARGE, "ArrowInvalid: overflow")
 _TRIED = 16
 """How many rows are tried to learn which type a column of nulls may have."""
 
@@ -158,14 +170,18 @@ def _same_name(step: str, what: str) -> DataError:
 
 
 def _run(step: str, table: pa.Table, expressions: Expressions) -> dict[str, pa.Array]:
-    """Evaluate expressions over a table; raises whatever narwhals or Arrow raise."""
+    """Evaluate expressions over a table; raises whatever narwhals or Arrow raise.
+
+    Raises:
+        OutOfRangeError: An operation on integers leaves 64 bits.
+    """
     import narwhals as nw
 
-    frame = nw.from_native(table, eager_only=True)
     unnamed = [nw.col(e) if isinstance(e, str) else e for e in expressions.unnamed]
     named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
+    frame = nw.from_native(table, eager_only=True)
     names = frame.head(0).select(*unnamed, **named).columns if unnamed else list(named)
-    made = frame.with_columns(*unnamed, **named)
+    made = with_columns(table, unnamed, named)
     arrays = {name: Column.from_arrow(made[name].to_native()).to_arrow() for name in names}
     if step == "filter":
         kind = arrays[CONDITION].type
@@ -313,7 +329,10 @@ class _Careful:
             if twice := columns.keys() & made.keys():
                 raise _same_name(self._step, f"two of them are named {min(twice)!r}")
             columns |= made
-        failures = [Failure(row, BAD_EXPRESSION, self._failed[row]) for row in sorted(self._failed)]
+        failures = [
+            Failure(row, OUT_OF_RANGE if why.endswith(_BEYOND) else BAD_EXPRESSION, why)
+            for row, why in sorted(self._failed.items())
+        ]
         rows = None if len(left) == self._records.length else left
         return Evaluated(columns, rows, failures, self._missing)
 
@@ -474,6 +493,7 @@ class _OneExpression:
         self._step = step
         self._one = one
         self._text = _cut(repr(expression))
+        self._expression = expression
         self._search = search
         self.pieces: list[_Piece] = []
         self.failed: dict[int, str] = {}
@@ -495,6 +515,10 @@ class _OneExpression:
                 if (siblings := siblings_of(table.schema, path)) is not None:
                     self.siblings.setdefault(path, set()).update(siblings)
             table = with_fields(table, reading.fields)
+        if len(rows) and (bad := self._out_of_range(table)) is not None:
+            for row in rows[bad].tolist():
+                self.fail(row, TOO_LARGE)
+            rows, table = rows[~bad], table.take(pa.array(np.flatnonzero(~bad)))
         if not len(rows) or (why := self._attempt(rows, table, reading)) is None:
             return
         if reading.columns is None or not reading.fields:
@@ -503,6 +527,12 @@ class _OneExpression:
         for some, part in parted_by_nulls(table, reading.fields):
             if (why := self._attempt(rows[some], part, reading)) is not None:
                 self._search_rows(rows[some], part, reading, why)
+
+    def _out_of_range(self, table: pa.Table) -> Mask | None:
+        """Return the rows that leave 64 bits, as far as the expression can be computed."""
+        if not computes([self._expression]):
+            return None
+        return out_of_range(self._expression, with_wide_integers(table))
 
     def _search_rows(self, rows: Int64Array, table: pa.Table, reading: Reading, why: str) -> None:
         """Evaluate the expression for rows of which at least one fails."""
@@ -613,7 +643,12 @@ def _probe_of(expression: Any) -> Any:
         expression = nw.col(expression) if isinstance(expression, str) else expression
         compliant = expression._to_compliant_expr(inner.__narwhals_namespace__())
 
+        checks = computes([expression])
+
         def probe(table: pa.Table) -> object:
+            if checks:
+                table = with_wide_integers(table)
+                require_range([expression], table)
             return compliant(inner._with_native(table, validate_column_names=False))
 
     except Exception:  # an earlier or later narwhals: rows are evaluated like batches

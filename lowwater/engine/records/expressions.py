@@ -10,6 +10,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.records.batch import ArrowColumns, Records
+from lowwater.engine.records.integer_arithmetic import with_columns
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, nearest
 
 _NOT_FOR_ARROW = (
@@ -70,12 +71,13 @@ def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dic
     """
     import narwhals as nw
 
-    table = nw.from_native(pa.Table.from_batches([frame.batch]), eager_only=True)
+    given = pa.Table.from_batches([frame.batch])
+    table = nw.from_native(given, eager_only=True)
     unnamed = [nw.col(e) if isinstance(e, str) else e for e in expressions.unnamed]
     named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
     try:
         names = table.head(0).select(*unnamed, **named).columns
-        made = table.with_columns(*unnamed, **named)
+        made = with_columns(given, unnamed, named)
     except nw.exceptions.ColumnNotFoundError as error:
         raise _no_column(step, error, frame) from None
     except LowwaterError:

@@ -114,8 +114,7 @@ class _Folder:
                 f"the column {name!r} has had no value yet, so that no type of it is known: with "
                 "parts in which it has values, pyarrow and polars read this one only by a schema",
                 where=self.path,
-                hint="lw.read_parquet reads them all; pyarrow does so by pa.unify_schemas(..., "
-                'promote_options="permissive")',
+                hint="lw.read_parquet reads them all; for pyarrow, unify the schemas of the parts",
             )
         return panes if schema.equals(given) else panes.cast(schema)
 

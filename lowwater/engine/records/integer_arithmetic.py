@@ -1,0 +1,474 @@
+"""Arithmetic of integers in expressions: in int64, and checked (S-B1).
+
+Arrow computes in the narrower type of what it is given, and wraps. So columns of narrower integers
+become int64 before an expression computes, and rows for which an operation leaves 64 bits are found
+and set apart. To find out that there are none takes the least and the greatest value of each
+column, as a rule: what an operation can come to follows from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lowwater.engine.records.elementwise import operations
+from lowwater.time import Int64Array
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+TOO_LARGE = "the result of an operation on integers does not fit 64 bits"
+
+_LOW, _HIGH = -(2**63), 2**63 - 1
+_SUM, _MEAN = "sum_horizontal", "mean_horizontal"
+_NEUTRAL = frozenset({"alias", "name.keep", "name.prefix", "name.suffix", "name.map"})
+_SMALL = ("dt.year", "dt.month", "dt.day", "dt.hour", "dt.minute", "dt.second", "dt.ordinal_day",
+          "dt.weekday", "dt.millisecond", "dt.microsecond", "dt.nanosecond", "str.len_chars",
+          "list.len")  # fmt: skip
+"""Operations whose results are far from the limits."""
+_BINARY = {
+    name: (operation, swapped)
+    for operation in ("add", "sub", "mul", "pow")
+    for name, swapped in ((f"__{operation}__", False), (f"__r{operation}__", True))
+}
+_UNARY = frozenset({"abs", "__neg__"})
+_INTEGER_QUOTIENTS = frozenset({"__floordiv__", "__rfloordiv__", "__mod__", "__rmod__"})
+_QUOTIENTS = _INTEGER_QUOTIENTS | {"__truediv__", "__rtruediv__"}
+
+
+def computes(expressions: Iterable[Any]) -> bool:
+    """Return whether an expression has an operation of arithmetic."""
+    return any(
+        node.name in _BINARY
+        or node.name in _UNARY
+        or node.name in _QUOTIENTS
+        or node.name in (_SUM, _MEAN)
+        for expression in expressions
+        for node, _ in operations(expression)
+    )
+
+
+def with_wide_integers(table: pa.Table) -> pa.Table:
+    """Return a table whose integers are int64, but for columns of uint64 that are not all of it."""
+    fields = []
+    for at, field in enumerate(table.schema):
+        kind = field.type
+        fits = pa.types.is_integer(kind) and not pa.types.is_int64(kind)
+        if pa.types.is_uint64(kind):
+            most = pc.max(table.column(at)).as_py() if len(table) else None
+            fits = most is None or most <= _HIGH
+        fields.append(field.with_type(pa.int64()) if fits else field)
+    schema = pa.schema(fields)
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def with_columns(
+    table: pa.Table, unnamed: Sequence[Any], named: Mapping[str, Any]
+) -> nw.DataFrame[Any]:
+    """Return a table with the columns of expressions, as narwhals gives it.
+
+    Raises:
+        OutOfRangeError: An operation on integers leaves 64 bits.
+    """
+    import narwhals as nw
+
+    frame = nw.from_native(table, eager_only=True)
+    every = [*unnamed, *named.values()]
+    if not computes(every):
+        compared = _as_decimals(table) if _compares(every) else table
+        if compared is table:
+            return frame.with_columns(*unnamed, **named)
+        made = nw.from_native(compared, eager_only=True).with_columns(*unnamed, **named)
+        return nw.from_native(_from_decimals(made.to_native()), eager_only=True)
+    wide = with_wide_integers(table)
+    require_range(every, wide)
+    made = nw.from_native(wide, eager_only=True).with_columns(*unnamed, **named)
+    if wide is table:
+        return made
+    names = frame.head(0).select(*unnamed, **named).columns
+    untouched = [one for one in table.column_names if one not in names]
+    kept = frame.select(
+        *untouched,
+        *(one for one in unnamed if not computes([one])),
+        **{name: one for name, one in named.items() if not computes([one])},
+    )
+    return made.with_columns(kept[name] for name in kept.columns)
+
+
+_COMPARISONS = frozenset(
+    {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "is_between", "is_in"}
+)
+_OF_UINT64 = pa.decimal128(20, 0)
+
+
+def _compares(expressions: Iterable[Any]) -> bool:
+    return any(node.name in _COMPARISONS for one in expressions for node, _ in operations(one))
+
+
+def _as_decimals(table: pa.Table) -> pa.Table:
+    """Return a table in which uint64 beyond int64 is decimals, as Arrow compares no two of these.
+
+    A column of decimals elsewhere keeps it from being done, as results could not be told apart.
+    """
+    wide = [
+        at
+        for at, field in enumerate(table.schema)
+        if pa.types.is_uint64(field.type) and (pc.max(table.column(at)).as_py() or 0) > _HIGH
+    ]
+    if not wide or any(field.type == _OF_UINT64 for field in table.schema):
+        return table
+    for at in wide:
+        made = table.column(at).cast(_OF_UINT64)
+        table = table.set_column(at, table.column_names[at], made)
+    return table
+
+
+def _from_decimals(table: pa.Table) -> pa.Table:
+    for at, field in enumerate(table.schema):
+        if field.type == _OF_UINT64:
+            table = table.set_column(at, field.name, table.column(at).cast(pa.uint64()))
+    return table
+
+
+def require_range(expressions: Iterable[Any], table: pa.Table) -> None:
+    """Raise ``OutOfRangeError`` if an operation on integers leaves 64 bits for some row."""
+    if len(table) and any(out_of_range(one, table) is not None for one in expressions):
+        raise OutOfRangeError(TOO_LARGE)
+
+
+def out_of_range(expression: Any, table: pa.Table) -> Mask | None:
+    """Return the rows for which an operation on integers leaves 64 bits; ``None`` if none does.
+
+    What is computed only where a condition does not hold (``when``) does not count there.
+
+    Args:
+        expression: An expression of narwhals.
+        table: The columns that it reads, with wide integers.
+    """
+    found = _Check(table).bad_rows(expression)
+    return found if found is not None and found.any() else None
+
+
+class OutOfRangeError(ArithmeticError):
+    """An operation on integers leaves 64 bits."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """What integers an operation can come to.
+
+    Args:
+        low: The least.
+        high: The greatest.
+    """
+
+    low: int
+    high: int
+
+    @property
+    def fits(self) -> bool:
+        return self.low >= _LOW and self.high <= _HIGH
+
+
+@final
+class _Check:
+    """Checks one expression over one table."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._bad: Mask | None = None
+
+    def bad_rows(self, expression: Any) -> Mask | None:
+        """Return the rows for which an operation leaves 64 bits; ``None`` if there are none."""
+        nodes = getattr(expression, "_nodes", None)
+        if nodes is None:
+            return None
+        try:
+            self._span(tuple(nodes), None)
+        except MemoryError:
+            raise
+        except Exception:  # what fails here fails when it is evaluated, too, which then says why
+            return self._bad
+        return self._bad
+
+    def _span(self, nodes: tuple[Any, ...], where: Mask | None) -> _Span | None:
+        """Return what integers a chain of operations comes to; ``None`` if it may be no integers.
+
+        Args:
+            nodes: The operations.
+            where: The rows that count; ``None`` for all.
+        """
+        span: _Span | None = None
+        is_known = False
+        for number, node in enumerate(nodes):
+            before = nodes[:number]
+            if node.name == "when_then":
+                span, is_known = self._chosen(node, where), True
+                continue
+            if node.kind.name == "COL":
+                span, is_known = self._of_columns(node), True
+                continue
+            if node.kind.name == "LITERAL":
+                span, is_known = _of_literal(node.kwargs.get("value")), True
+                continue
+            arguments = [self._argument(value, node, where) for value in node.exprs]
+            if node.name in _BINARY or node.name in _UNARY:
+                if not is_known:
+                    span = self._evaluated(before)
+                span = self._operation(node, before, span, arguments, where)
+                is_known = True
+            elif node.name in (_SUM, _MEAN):
+                span = self._sum(node, arguments, where)
+                is_known = node.name == _SUM
+            elif node.name in _SMALL:
+                span, is_known = _Span(-(2**40), 2**40), True
+            elif node.name in _INTEGER_QUOTIENTS:
+                if not is_known:
+                    span = self._evaluated(before)
+                self._note_beyond(before, span, node.exprs, arguments, where)
+                span, is_known = _of_quotient(node.name, span, arguments), True
+            elif node.name not in _NEUTRAL:
+                is_known = False
+        return span if is_known else self._evaluated(nodes)
+
+    def _argument(self, value: Any, node: Any, where: Mask | None) -> _Span | None:
+        if (nodes := getattr(value, "_nodes", None)) is not None:
+            return self._span(tuple(nodes), where)
+        if isinstance(value, str) and not node.str_as_lit:
+            return self._of_column(value)
+        return _of_literal(value)
+
+    def _chosen(self, node: Any, where: Mask | None) -> _Span | None:
+        condition, *branches = node.exprs
+        self._argument(condition, node, where)
+        holds = self._truth(condition)
+        spans = []
+        for number, branch in enumerate(branches):
+            counts = holds if number == 0 else ~holds
+            spans.append(self._argument(branch, node, counts if where is None else counts & where))
+        return _joined(spans)
+
+    def _operation(
+        self,
+        node: Any,
+        before: tuple[Any, ...],
+        span: _Span | None,
+        arguments: list[_Span | None],
+        where: Mask | None,
+    ) -> _Span | None:
+        if span is None or None in arguments:
+            return None
+        self._note_beyond(before, span, node.exprs, arguments, where)
+        if node.name in _UNARY:
+            made = _negated(span) if node.name == "__neg__" else _absolute(span)
+            if not made.fits:
+                self._note(_values(self._array(before)) == _LOW, where)
+            return _clipped(made)
+        other = arguments[0] or _Span(0, 0)
+        operation, swapped = _BINARY[node.name]
+        left, right = (other, span) if swapped else (span, other)
+        made = _SPANS[operation](left, right)
+        if made is not None and not made.fits:
+            own, given = self._array(before), self._array_of(node.exprs[0])
+            pair = (given, own) if swapped else (own, given)
+            self._note(_leaves(operation, *pair), where)
+        return None if made is None else _clipped(made)
+
+    def _note_beyond(
+        self,
+        before: tuple[Any, ...],
+        span: _Span | None,
+        values: Sequence[Any],
+        arguments: Sequence[_Span | None],
+        where: Mask | None,
+    ) -> None:
+        """Note rows whose values are of uint64 beyond int64, with which nothing is computed."""
+        if span is not None and not span.fits:
+            self._note(_beyond(self._array(before)), where)
+        for value, one in zip(values, arguments, strict=True):
+            if one is not None and not one.fits:
+                self._note(_beyond(self._array_of(value)), where)
+
+    def _sum(self, node: Any, arguments: list[_Span | None], where: Mask | None) -> _Span | None:
+        if None in arguments or not arguments:
+            return None
+        spans = [one for one in arguments if one is not None]
+        total = _Span(sum(min(s.low, 0) for s in spans), sum(max(s.high, 0) for s in spans))
+        if not total.fits:
+            sums: Any = np.zeros(len(self._table), dtype=object)
+            for value in node.exprs:
+                given = self._array_of(value, node)
+                sums = sums + np.array(given.fill_null(0).to_pylist(), dtype=object)
+                self._note(np.array([not _LOW <= one <= _HIGH for one in sums], np.bool_), where)
+        return _clipped(total)
+
+    def _note(self, bad: Mask, where: Mask | None) -> None:
+        if where is not None:
+            bad = bad & where
+        self._bad = bad if self._bad is None else self._bad | bad
+
+    def _of_columns(self, node: Any) -> _Span | None:
+        names = node.kwargs["names"]
+        return _joined([self._of_column(str(name)) for name in names])
+
+    def _of_column(self, name: str) -> _Span | None:
+        if name not in self._table.column_names:
+            return None
+        return _of_array(self._table.column(name))
+
+    def _evaluated(self, nodes: tuple[Any, ...]) -> _Span | None:
+        if not nodes:
+            return None
+        array = self._array(nodes)
+        return None if array is None else _of_array(array)
+
+    def _array_of(self, value: Any, node: Any = None) -> pa.ChunkedArray:
+        if (nodes := getattr(value, "_nodes", None)) is not None:
+            return self._array(tuple(nodes))
+        if isinstance(value, str) and node is not None and not node.str_as_lit:
+            return self._table.column(value)
+        return pa.chunked_array([pa.array(np.full(len(self._table), value, dtype=object).tolist())])
+
+    def _array(self, nodes: tuple[Any, ...]) -> Any:
+        """Return the values of a chain of operations, ``None`` if they are not one column."""
+        import narwhals as nw
+
+        frame = nw.from_native(self._table, eager_only=True)
+        made = frame.select(nw.Expr(*nodes)).to_native()
+        if made.num_columns != 1:
+            return None
+        column = made.column(0)
+        if len(column) == len(self._table):
+            return column
+        return pa.chunked_array([pa.repeat(column[0], len(self._table))])
+
+    def _truth(self, condition: Any) -> Mask:
+        found: Mask = self._array_of(condition).cast(pa.bool_()).fill_null(False).to_numpy()
+        return found
+
+
+def _of_literal(value: Any) -> _Span | None:
+    return _Span(value, value) if type(value) is int else None
+
+
+def _of_array(array: pa.ChunkedArray) -> _Span | None:
+    if not pa.types.is_integer(array.type):
+        return None
+    span = pc.min_max(array).as_py()
+    return _Span(0, 0) if span["min"] is None else _Span(span["min"], span["max"])
+
+
+def _joined(spans: list[_Span | None]) -> _Span | None:
+    known = [span for span in spans if span is not None]
+    if not known or len(known) < len(spans):
+        return None
+    return _Span(min(span.low for span in known), max(span.high for span in known))
+
+
+def _clipped(span: _Span) -> _Span:
+    """Return what is left where results that leave 64 bits are set apart."""
+    return _Span(max(span.low, _LOW), min(span.high, _HIGH))
+
+
+def _negated(span: _Span) -> _Span:
+    return _Span(-span.high, -span.low)
+
+
+def _absolute(span: _Span) -> _Span:
+    return _Span(0, max(abs(span.low), abs(span.high)))
+
+
+def _of_quotient(name: str, span: _Span | None, arguments: list[_Span | None]) -> _Span | None:
+    if span is None or not arguments or arguments[0] is None:
+        return None
+    over, under = (arguments[0], span) if name.startswith("__r") else (span, arguments[0])
+    bound = under if name.endswith("mod__") else over
+    most = max(abs(bound.low), abs(bound.high))
+    return _clipped(_Span(-most - 1, most))
+
+
+def _added(left: _Span, right: _Span) -> _Span:
+    return _Span(left.low + right.low, left.high + right.high)
+
+
+def _subtracted(left: _Span, right: _Span) -> _Span:
+    return _Span(left.low - right.high, left.high - right.low)
+
+
+def _multiplied(left: _Span, right: _Span) -> _Span:
+    ends = [one * other for one in (left.low, left.high) for other in (right.low, right.high)]
+    return _Span(min(ends), max(ends))
+
+
+def _raised(base: _Span, exponent: _Span) -> _Span | None:
+    if exponent.low < 0:  # which fails for these rows
+        return None
+    most = max(abs(base.low), abs(base.high))
+    if most <= 1:
+        return _Span(-1, 1)
+    if exponent.high > _BITS:
+        return _Span(_LOW - 1, _HIGH + 1)
+    return _Span(-(most**exponent.high) if base.low < 0 else 0, most**exponent.high)
+
+
+_BITS = 64
+_SPANS = {"add": _added, "sub": _subtracted, "mul": _multiplied, "pow": _raised}
+_EXACT = {
+    "add": lambda left, right: left + right,
+    "sub": lambda left, right: left - right,
+    "mul": lambda left, right: left * right,
+    "pow": lambda left, right: left**right,
+}
+_ABOUT = 1e-9
+
+
+def _leaves(operation: str, left: pa.ChunkedArray, right: pa.ChunkedArray) -> Mask:
+    """Return the rows for which an operation leaves 64 bits. O(n), in floats but near the limit."""
+    valid = pc.and_(left.is_valid(), right.is_valid()).to_numpy()
+    own, given = _values(left), _values(right)
+    size = _sizes(operation, own, given)
+    bad: Mask = size > 1 + _ABOUT
+    for row in np.flatnonzero((size >= 1 - _ABOUT) & ~bad).tolist():
+        made = _EXACT[operation](int(own[row]), int(given[row]))
+        bad[row] = not _LOW <= made <= _HIGH
+    return bad & valid
+
+
+def _sizes(operation: str, left: Int64Array, right: Int64Array) -> NDArray[np.float64]:
+    """Return about how large results are, 1.0 for the limit of 64 bits."""
+    own, given = left.astype(np.float64), right.astype(np.float64)
+    if operation == "add":
+        return np.abs(own + given) / 2.0**63
+    if operation == "sub":
+        return np.abs(own - given) / 2.0**63
+    if operation == "mul":
+        return np.abs(own * given) / 2.0**63
+    bits: NDArray[np.float64] = np.log2(np.maximum(np.abs(own), 1)) * np.maximum(given, 0) / 63
+    return bits
+
+
+def _values(array: pa.ChunkedArray) -> Int64Array:
+    """Return integers, 0 for nulls and for those beyond int64, which are noted by themselves."""
+    filled = array.fill_null(0)
+    if pa.types.is_uint64(array.type):
+        zero = pa.scalar(0, pa.uint64())
+        filled = pc.if_else(pc.greater(filled, pa.scalar(_HIGH, pa.uint64())), zero, filled)
+    found: Int64Array = filled.cast(pa.int64()).to_numpy()
+    return found
+
+
+def _beyond(array: pa.ChunkedArray) -> Mask:
+    """Return which integers of uint64 are not of int64."""
+    if not pa.types.is_uint64(array.type):
+        return np.zeros(len(array), dtype=np.bool_)
+    found: Mask = pc.greater(array.fill_null(0), pa.scalar(_HIGH, pa.uint64())).to_numpy()
+    return found

@@ -1,0 +1,188 @@
+"""Arithmetic of integers in expressions is Python's, in 64 bits, or a dead letter (S-B1)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lowwater as lw
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.evaluation import evaluated
+from lowwater.engine.records.expressions import Expressions
+
+LOW, HIGH = -(2**63), 2**63 - 1
+TYPES = [getattr(pa, f"{u}int{bits}")() for u in ("", "u") for bits in (8, 16, 32, 64)]
+Tree = tuple[Any, Callable[[dict[str, Any]], Any]]
+"""An expression, and what computes it of a record in Python."""
+
+
+class Beyond(Exception):
+    """A result is of more than 64 bits."""
+
+
+def limits(kind: pa.DataType) -> tuple[int, int]:
+    bits = kind.bit_width
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if pa.types.is_signed_integer(kind) else (
+        0, 2**bits - 1,
+    )  # fmt: skip
+
+
+def values_of(kind: pa.DataType, most: int) -> Any:
+    low, high = limits(kind)
+    high = min(high, most)
+    near = st.sampled_from([low, low + 1, high - 1, high, high // 2 + 1, 3, 1, 0])
+    return st.one_of(st.none(), near, st.integers(max(low, -9), min(high, 9)))
+
+
+def in_range(value: Any) -> Any:
+    if value is not None and not LOW <= value <= HIGH:
+        raise Beyond
+    return value
+
+
+def binary(name: str, left: Tree, right: Tree) -> Tree:
+    of = {"+": operator.add, "-": operator.sub, "*": operator.mul,
+          "//": operator.floordiv, "%": operator.mod}[name]  # fmt: skip
+
+    def compute(record: dict[str, Any]) -> Any:
+        own, given = in_range(left[1](record)), in_range(right[1](record))
+        if own is None or given is None or (given == 0 and name in ("//", "%")):
+            return None
+        return in_range(of(own, given))
+
+    return of(left[0], right[0]), compute
+
+
+def unary(name: str, inner: Tree) -> Tree:
+    def compute(record: dict[str, Any]) -> Any:
+        value = in_range(inner[1](record))
+        if value is None:
+            return None
+        return in_range({"-": -value, "abs": abs(value), "**2": value**2, "**3": value**3}[name])
+
+    made = inner[0]
+    expressions = {"-": lambda: -made, "abs": made.abs, "**2": lambda: made**2,
+                   "**3": lambda: made**3}  # fmt: skip
+    return expressions[name](), compute
+
+
+def chosen(least: int, test: Tree, yes: Tree, no: Tree) -> Tree:
+    def compute(record: dict[str, Any]) -> Any:
+        value = in_range(test[1](record))
+        return in_range((yes if value is not None and value < least else no)[1](record))
+
+    return nw.when(test[0] < least).then(yes[0]).otherwise(no[0]), compute
+
+
+COLUMNS: Any = st.sampled_from("abc").map(lambda name: (lw.col(name), operator.itemgetter(name)))
+NUMBERS = st.one_of(st.integers(-3, 9), st.sampled_from([2**31, -(2**31), 2**62, HIGH, LOW]))
+
+
+def literal(value: int) -> Tree:
+    return value, lambda _record: value
+
+
+def grown(inner: Any) -> Any:
+    names = st.sampled_from(["+", "-", "*", "//", "%"])
+    return st.one_of(
+        st.builds(binary, names, inner, inner),
+        st.builds(binary, names, inner, NUMBERS.map(literal)),
+        st.builds(binary, st.sampled_from("+-*"), NUMBERS.map(literal), inner),
+        st.builds(unary, st.sampled_from(["-", "abs", "**2", "**3"]), inner),
+        st.builds(chosen, st.integers(-2, 9), COLUMNS, inner, inner),
+    )
+
+
+TREES = st.one_of(grown(COLUMNS), grown(grown(COLUMNS)), grown(grown(grown(COLUMNS))))
+
+
+@st.composite
+def tables(draw: Any, most: int = HIGH) -> pa.Table:
+    length = draw(st.integers(1, 6))
+    arrays = {}
+    for name in "abc":
+        kind = draw(st.sampled_from(TYPES))
+        values = draw(st.lists(values_of(kind, most), min_size=length, max_size=length))
+        arrays[name] = pa.array(values, kind)
+    return pa.table(arrays)
+
+
+@given(tables(), TREES)
+def test_an_expression_is_what_python_computes(table: pa.Table, tree: Tree) -> None:
+    check(table, tree)
+
+
+def check(table: pa.Table, tree: Tree) -> None:
+    """Compare an expression with what Python computes for each record."""
+    expression, compute = tree
+    wanted: dict[int, Any] = {}
+    for row, record in enumerate(table.to_pylist()):
+        try:
+            wanted[row] = compute(record)
+        except Beyond:
+            continue
+    records = Records.from_arrow(table.to_batches()[0])
+    found = evaluated("with_columns", records, Expressions((), {"x": expression}))
+    rows = range(len(table)) if found.rows is None else found.rows.tolist()
+    values = found.columns["x"].to_list(exact=True) if rows else []
+    assert dict(zip(rows, values, strict=True)) == wanted
+    assert {one.row for one in found.failed} == set(range(len(table))) - set(wanted)
+    assert {one.reason for one in found.failed} <= {"out_of_range"}
+
+
+@given(tables(2**64 - 1), st.sampled_from("+-*").flatmap(lambda name: st.one_of(
+    st.builds(binary, st.just(name), COLUMNS, COLUMNS),
+    st.builds(binary, st.sampled_from(["//", "%"]), COLUMNS, COLUMNS),
+    st.builds(unary, st.sampled_from(["-", "abs"]), COLUMNS),
+)))  # fmt: skip
+def test_nothing_is_computed_with_what_is_beyond_int64(table: pa.Table, tree: Tree) -> None:
+    check(table, tree)
+
+
+@given(tables(2**64 - 1), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), NUMBERS)
+def test_a_comparison_is_pythons(table: pa.Table, name: str, number: int) -> None:
+    of = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+          "==": operator.eq, "!=": operator.ne}[name]  # fmt: skip
+    records = Records.from_arrow(table.to_batches()[0])
+    for left, right in ((lw.col("a"), number), (lw.col("a"), lw.col("b"))):
+        found = evaluated("with_columns", records, Expressions((), {"x": of(left, right)}))
+        assert not found.failed
+        for row, value in zip(table.to_pylist(), found.columns["x"].to_list(), strict=True):
+            other = number if right is number else row["b"]
+            assert value == (None if None in (row["a"], other) else of(row["a"], other))
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_what_is_copied_and_compared_keeps_its_type(kind: pa.DataType) -> None:
+    low, high = limits(kind)
+    table = pa.table({"at": [1, 2, 3], "v": pa.array([low, high, None], kind)})
+    made = lw.from_arrow(table, time="at", unit="s").with_columns(
+        same=lw.col("v"), twice=lw.col("v") // 2, big=lw.col("v") >= high // 2
+    )
+    found = made.select("same", "v", "big", half=lw.col("twice")).collect(on_error="dead_letter")
+    assert [row["same"] for row in found.values()] == [
+        one for one in (low, high, None) if one is None or one <= HIGH
+    ]
+    assert len(found.errors) == (high > HIGH)
+
+
+@pytest.mark.parametrize("size", [1, 7, 20_000])
+def test_a_sum_of_products_counts_each_dead_letter_once(size: int) -> None:
+    """Past every chunk: a third of 20,000 records leaves 64 bits."""
+    count = 300 if size == 1 else 20_000
+    values = np.where(np.arange(count) % 3 == 0, 2**40, np.arange(count))
+    table = pa.table({"at": np.arange(count), "k": np.zeros(count, np.int64), "v": values})
+    stream = lw.from_arrow(table, time="at", unit="us").with_columns(x=lw.col("v") * lw.col("v"))
+    stage = stream.key_by("k").window(lw.FixedWindows("1h")).aggregate(s=lw.sum("x"))
+    found = stage.collect(on_error="dead_letter", bundle_size=size, progress=False)
+    (pane,) = found.panes
+    assert pane.values["s"] == sum(at * at for at in range(count) if at % 3)
+    assert [one.reason for one in found.errors] == ["out_of_range"] * len(range(0, count, 3))
