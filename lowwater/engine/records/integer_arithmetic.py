@@ -140,7 +140,8 @@ def _from_decimals(table: pa.Table) -> pa.Table:
 
 def require_range(expressions: Iterable[Any], table: pa.Table) -> None:
     """Raise ``OutOfRangeError`` if an operation on integers leaves 64 bits for some row."""
-    if len(table) and any(out_of_range(one, table) is not None for one in expressions):
+    known: dict[str, _Span | None] = {}
+    if len(table) and any(_Check(table, known).finds(one) for one in expressions):
         raise OutOfRangeError(TOO_LARGE)
 
 
@@ -183,9 +184,15 @@ class _Span:
 class _Check:
     """Checks one expression over one table."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, known: dict[str, _Span | None] | None = None) -> None:
         self._table = table
+        self._known = {} if known is None else known
         self._bad: Mask | None = None
+
+    def finds(self, expression: Any) -> bool:
+        """Return whether an operation leaves 64 bits for some row."""
+        found = self.bad_rows(expression)
+        return found is not None and bool(found.any())
 
     def bad_rows(self, expression: Any) -> Mask | None:
         """Return the rows for which an operation leaves 64 bits; ``None`` if there are none."""
@@ -220,7 +227,11 @@ class _Check:
             if node.kind.name == "LITERAL":
                 span, is_known = _of_literal(node.kwargs.get("value")), True
                 continue
-            arguments = [self._argument(value, node, where) for value in node.exprs]
+            no_integers = is_known and span is None
+            arguments = [
+                None if no_integers and _is_column(value) else self._argument(value, node, where)
+                for value in node.exprs
+            ]
             if node.name in _BINARY or node.name in _UNARY:
                 if not is_known:
                     span = self._evaluated(before)
@@ -321,9 +332,10 @@ class _Check:
         return _joined([self._of_column(str(name)) for name in names])
 
     def _of_column(self, name: str) -> _Span | None:
-        if name not in self._table.column_names:
-            return None
-        return _of_array(self._table.column(name))
+        if name not in self._known:
+            at = self._table.schema.get_field_index(name)
+            self._known[name] = None if at < 0 else _of_array(self._table.column(at))
+        return self._known[name]
 
     def _evaluated(self, nodes: tuple[Any, ...]) -> _Span | None:
         if not nodes:
@@ -354,6 +366,11 @@ class _Check:
     def _truth(self, condition: Any) -> Mask:
         found: Mask = self._array_of(condition).cast(pa.bool_()).fill_null(False).to_numpy()
         return found
+
+
+def _is_column(value: Any) -> bool:
+    nodes = getattr(value, "_nodes", None)
+    return nodes is not None and len(nodes) == 1 and nodes[0].kind.name == "COL"
 
 
 def _of_literal(value: Any) -> _Span | None:
