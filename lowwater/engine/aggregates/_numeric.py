@@ -10,7 +10,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, Condensed, State, StateColumn
 from lowwater.engine.records.columns import Column
-from lowwater.errors import DataError
 from lowwater.kernels import kernels
 from lowwater.time import Int64Array
 
@@ -43,100 +42,25 @@ class Count:
 
 @final
 class Sum:
-    """The sum: exact for integers, which raise an error instead of wrapping (S-B1).
+    """The sum of floats, in order of arrival.
 
-    Retracted integers are subtracted. Subtracting floats would leave rounding errors behind, so
-    operators with retractions sum them with ``SignedSum``.
+    Subtracting floats would leave rounding errors behind, so operators with retractions sum them
+    with ``SignedSum``.
     """
 
-    def __init__(self, type: pa.DataType | None, dtype: DTypeLike) -> None:
-        self._exact = np.dtype(dtype) != np.float64
-        self.columns = (StateColumn("sum", np.int64 if self._exact else np.float64),)
-        self.notes = {"bound": 0}
+    columns = (StateColumn("sum", np.float64),)
 
     def add(self, state: State, batch: AggregateInput) -> None:
-        self._add(state["sum"], batch.rows, _values(batch), batch.signs)
+        values = _values(batch)
+        _add_floats(
+            state["sum"], batch.rows, values if batch.signs is None else values * batch.signs
+        )
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        self._add(state["sum"], into, state["sum"][rows])
-
-    @property
-    def condenses(self) -> bool:
-        return self._exact  # the result of floats depends on the order of addition
-
-    def condense(self, batch: AggregateInput, groups: int) -> Condensed | None:
-        values = _values(batch)
-        if _largest(values) * len(values) >= _INT64_LIMIT:
-            return None
-        sums = np.zeros(groups, dtype=np.int64)
-        signed = values if batch.signs is None else values.astype(np.int64) * batch.signs
-        kernels().add_at(sums, batch.rows, signed.astype(np.int64, copy=False))
-        return Condensed(None, sums)
+        _add_floats(state["sum"], into, state["sum"][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["sum"][rows])
-
-    def _add(
-        self,
-        sums: NDArray[Any],
-        rows: Int64Array,
-        values: NDArray[Any],
-        signs: NDArray[Any] | None = None,
-    ) -> None:
-        if not self._exact:
-            _add_floats(sums, rows, values if signs is None else values * signs)
-            return
-        values = values.astype(np.int64, copy=False)
-        self._check(sums, rows, values, signs)
-        if signs is not None:
-            values = values * signs  # only -2**63 wraps, and modulo 2**64 the sum is right
-        kernels().add_at(sums, rows, values)
-
-    def _check(
-        self,
-        sums: Int64Array,
-        rows: Int64Array,
-        values: Int64Array,
-        signs: NDArray[Any] | None = None,
-    ) -> None:
-        """Raise if the sum of a row leaves 64 bits.
-
-        A running bound on the absolute value of every sum makes the check nearly free: rows are
-        examined only once the bound exceeds 64 bits, and only rows near the limit are summed
-        exactly.
-        """
-        if not values.size:
-            return
-        bound = self.notes["bound"] + _largest(values) * len(values)
-        self.notes["bound"] = min(bound, _INT64_LIMIT)
-        if self.notes["bound"] < _INT64_LIMIT:
-            return
-        distinct, place = np.unique(rows, return_inverse=True)
-        reach = np.abs(sums[distinct].astype(np.float64))
-        reach += np.bincount(place, weights=np.abs(values.astype(np.float64)))
-        high, low = np.zeros(
-            (2, len(distinct)), dtype=np.int64
-        )  # sums of 32-bit halves cannot wrap
-        sign = 1 if signs is None else signs
-        kernels().add_at(high, place, (values >> 32) * sign)
-        kernels().add_at(low, place, (values & 0xFFFFFFFF) * sign)
-        for at in np.flatnonzero(reach >= _INT64_LIMIT / 2).tolist():
-            total = int(sums[distinct[at]]) + (int(high[at]) << 32) + int(low[at])
-            if not -_INT64_LIMIT <= total < _INT64_LIMIT:
-                raise DataError(
-                    f"an integer sum reached {total}, which does not fit 64 bits",
-                    where="aggregate(sum)",
-                    hint="Sum a float column, or divide the values first",
-                )
-
-
-def _largest(values: NDArray[Any]) -> int:
-    """Return the largest absolute value of integers, 0 for none."""
-    if not values.size:
-        return 0
-    if len(values) == 1:
-        return abs(int(values.item()))
-    return max(int(values.max()), -int(values.min()))
 
 
 @_AS_FLOATS_DO
@@ -161,8 +85,14 @@ class Mean:
             kernels().add_at(state[name], into, state[name][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        count = state["count"][rows]
-        return _or_null(state["sum"][rows] / np.maximum(count, 1), count > 0)
+        sums, count = self.sums_and_counts(state, rows)
+        return _or_null(sums / np.maximum(count, 1), count > 0)
+
+    def sums_and_counts(
+        self, state: State, rows: Int64Array
+    ) -> tuple[NDArray[np.float64], Int64Array]:
+        """Return the sum of each row, and how many values it has."""
+        return state["sum"][rows], state["count"][rows]
 
 
 @final
@@ -210,6 +140,12 @@ class Variance:
         count = state["count"][rows] - self._ddof
         variance = state["squares"][rows] / np.maximum(count, 1)
         return _or_null(np.sqrt(variance) if self._root else variance, count > 0)
+
+    def moments(
+        self, state: State, rows: Int64Array
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return how many values there are, their mean, and their squared distances from it."""
+        return state["count"][rows], state["mean"][rows], state["squares"][rows]
 
     @staticmethod
     def _join(

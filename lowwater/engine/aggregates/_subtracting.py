@@ -118,8 +118,14 @@ class SignedMean(_Totals):
         super().__init__(("sum",))
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        count = state["count"][rows]
-        return _or_null(self.sums(state, rows) / np.maximum(count, 1), count > 0)
+        sums, count = self.sums_and_counts(state, rows)
+        return _or_null(sums / np.maximum(count, 1), count > 0)
+
+    def sums_and_counts(
+        self, state: State, rows: Int64Array
+    ) -> tuple[NDArray[np.float64], Int64Array]:
+        """Return the sum of each row, and how many values it has."""
+        return self.sums(state, rows), state["count"][rows]
 
 
 @final
@@ -138,6 +144,16 @@ class SignedVariance(_Totals):
 
     @_AS_FLOATS_DO
     def result(self, state: State, rows: Int64Array) -> Column:
+        count, _, apart = self.moments(state, rows)
+        free = count - self._ddof
+        variance = apart / np.maximum(free, 1)
+        return _or_null(np.sqrt(variance) if self._root else variance, free > 0)
+
+    @_AS_FLOATS_DO
+    def moments(
+        self, state: State, rows: Int64Array
+    ) -> tuple[Int64Array, NDArray[np.float64], NDArray[np.float64]]:
+        """Return how many values there are, their mean, and their squared distances from it."""
         count = state["count"][rows]
         some = np.maximum(count, 1).astype(np.float64)
         total = self.pair(state, "sum", rows)
@@ -146,9 +162,7 @@ class SignedVariance(_Totals):
         apart, _ = doubles.add(squares, (-taken[0], -taken[1]))
         apart = np.where(apart < _NOISE * squares[0], 0.0, apart)
         apart[self.not_finite(state, rows)] = np.nan
-        free = count - self._ddof
-        variance = apart / np.maximum(free, 1)
-        return _or_null(np.sqrt(variance) if self._root else variance, free > 0)
+        return count, total[0] / some, apart
 
 
 @final

@@ -7,13 +7,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias, final
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
 
 from lowwater.display.text import shown
+from lowwater.engine.aggregates._after_integers import (
+    Together,
+    mean_of_both,
+    sum_of_both,
+    variance_of_both,
+)
 from lowwater.engine.aggregates._base import Aggregate, Needs
 from lowwater.engine.aggregates._combine import Combine, Combiner, checked_combiner
+from lowwater.engine.aggregates._integers import (
+    IntegerMean,
+    IntegerSum,
+    IntegerVariance,
+    is_integer,
+)
 from lowwater.engine.aggregates._lists import Collect, Shape
 from lowwater.engine.aggregates._numeric import Count, Extreme, Mean, Sum, Variance
 from lowwater.engine.aggregates._picks import Endmost, Test
@@ -52,6 +63,8 @@ class BuiltIn:
         lists: Whether a result is a list of values, which ``rejoins`` takes one by one.
         by: The column that decides which value is picked; ``None`` for none.
         nulls: Whether it takes null values; otherwise they are ignored.
+        together: Combines the results of integers and of floats that came after them; ``None``: it
+            has one form for both.
     """
 
     name: str
@@ -65,6 +78,7 @@ class BuiltIn:
     lists: bool = field(default=False, compare=False)
     by: str | None = None
     nulls: bool = False
+    together: Together | None = field(default=None, compare=False)
 
     def bind(self, type: pa.DataType | None, dtype: DTypeLike, *by: DTypeLike) -> Aggregate:
         """Return the aggregate for a column of this Arrow type and dtype."""
@@ -98,16 +112,19 @@ def sum(column: str = VALUE) -> BuiltIn:
     An int64 sum that overflows raises a ``DataError`` instead of wrapping (S-B1).
     """
     return BuiltIn(
-        "sum", _named(column), "numbers", Sum, make_signed=_signed_sum, differs=True, rejoins=sum
-    )
+        "sum", _named(column), "numbers", _sum, make_signed=_signed_sum, differs=True, rejoins=sum,
+        together=sum_of_both,
+    )  # fmt: skip
 
 
 @explained(col="column", field="column")
 def mean(column: str = VALUE) -> BuiltIn:
     """Average numbers; float64, null for no values."""
     return BuiltIn(
-        "mean", _named(column), "numbers", lambda _type, _dtype: Mean(),
-        make_signed=lambda _type, _dtype: SignedMean(),
+        "mean", _named(column), "numbers",
+        lambda _type, dtype: IntegerMean() if is_integer(dtype) else Mean(),
+        make_signed=lambda _type, dtype: IntegerMean() if is_integer(dtype) else SignedMean(),
+        together=mean_of_both,
     )  # fmt: skip
 
 
@@ -282,8 +299,12 @@ def _count(_type: pa.DataType | None, _dtype: DTypeLike) -> Aggregate:
     return Count()
 
 
-def _signed_sum(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
-    return SignedSum() if np.dtype(dtype) == np.float64 else Sum(type, dtype)
+def _sum(_type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    return IntegerSum() if is_integer(dtype) else Sum()
+
+
+def _signed_sum(_type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    return IntegerSum() if is_integer(dtype) else SignedSum()
 
 
 def _test(name: str, column: str, *, every: bool) -> BuiltIn:
@@ -307,9 +328,16 @@ def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
             f"{describe('ddof', ddof)} must be an int of at least 0", hint="Use 0 or 1"
         )
     options = (("ddof", ddof),) if ddof != 1 else ()
+
+    def make(floats: Callable[..., Aggregate]) -> Make:
+        def made(_type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+            return (IntegerVariance if is_integer(dtype) else floats)(ddof=ddof, root=root)
+
+        return made
+
     return BuiltIn(
-        name, _named(column), "numbers", lambda _type, _dtype: Variance(ddof=ddof, root=root),
-        options, make_signed=lambda _type, _dtype: SignedVariance(ddof=ddof, root=root),
+        name, _named(column), "numbers", make(Variance), options, make_signed=make(SignedVariance),
+        together=variance_of_both(ddof=ddof, root=root),
     )  # fmt: skip
 
 

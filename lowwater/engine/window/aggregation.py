@@ -18,6 +18,7 @@ from lowwater.engine.aggregates import (
     Condensing,
     combiner_of,
 )
+from lowwater.engine.aggregates._after_integers import AfterIntegers
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
 from lowwater.engine.aggregates._column_values import keeps_values, no_lists
 from lowwater.engine.records.columns import Column, Mask, are_wide
@@ -28,6 +29,8 @@ from lowwater.state.bag import Bag
 from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
+_ONCE_FLOATS = frozenset({"mean", "var", "std"})
+"""Aggregates whose state for integers was that for floats."""
 _NO_VALUES: Int64Array = np.empty(0, dtype=np.int64)
 
 
@@ -135,19 +138,29 @@ class _ColumnRead:
         self.dtype = dtype
         self.type: pa.DataType | None = None
         self.guessed = False
+        self.had_integers = False
+        self.is_old = False
         self._exact = exact
         self._is_wide = False
 
     @property
     def notes(self) -> int:
-        """What is stored beside the type: 1 if it is guessed, 2 always, 4 if integers are wide."""
-        return self.guessed + 2 + 4 * self._is_wide
+        """What is stored beside the type.
+
+        1 if it is guessed, 2 always, 4 if integers are wide, 8 if floats came after integers.
+        """
+        return self.guessed + 2 + 4 * self._is_wide + 8 * self.had_integers
 
     def resume(self, kind: pa.DataType | None, dtype: str, notes: int) -> None:
-        """Restore a binding; one from before there were notes says whether it is guessed."""
+        """Restore a binding; one from before there were notes says whether it is guessed.
+
+        Such a one has means and variances of integers as floats, and goes on with them.
+        """
         self.type, self.dtype = kind, np.dtype(dtype)
         self.guessed = bool(notes & 1)
         self._is_wide = not notes & 2 or bool(notes & 4)
+        self.had_integers = bool(notes & 8)
+        self.is_old = not notes & 2
 
     def fit(self, column: Column) -> bool:
         """Widen the type so that it takes a column's values; return whether it has changed."""
@@ -171,6 +184,8 @@ class _ColumnRead:
             wider = np.result_type(dtype, self.dtype) if numbers else np.dtype(object)
             if self._exact and self._is_wide and wider == np.float64:
                 wider = np.dtype(object)
+            if not self._exact and wider == np.float64 and self.dtype.kind in "iub":
+                self.had_integers = True
             if wider != self.dtype or wider.kind == "O":
                 self.dtype, self.type = wider, None
         else:
@@ -351,9 +366,11 @@ class _Part:
         kind, dtype, notes, guessed, *by = binding
         for column, stored in zip(self._reads, [(kind, dtype, guessed), *by], strict=True):
             column.resume(read(stored[0]), stored[1], stored[2])
+            if column.is_old and self._spec.name in _ONCE_FLOATS and column.dtype is not None:
+                column.dtype = np.dtype(np.float64) if column.dtype.kind in "iub" else column.dtype
         self._bind()
-        if notes:
-            self.bound.notes.update(notes)  # type: ignore[attr-defined]  # it had them before
+        if notes and (known := getattr(self.bound, "notes", None)) is not None:
+            known.update(notes)
 
     def _fit(self, columns: Sequence[Column]) -> None:
         """Bind the aggregate, or widen it, so that it takes the values of its columns."""
@@ -368,6 +385,10 @@ class _Part:
     def _bind(self) -> None:
         dtype, *by = (read.dtype for read in self._reads if read.dtype is not None)
         self._aggregate = bound(self._spec, self._reads[0].type, dtype, by[0] if by else None)
+        together = getattr(getattr(self._spec, "plain", self._spec), "together", None)
+        if together is not None and self._reads[0].had_integers:
+            integers = bound(self._spec, None, np.dtype(np.int64), None)
+            self._aggregate = AfterIntegers(integers, self._aggregate, together)
         for column in self._aggregate.columns:
             name = f"{self.name}:{column.name}"
             if column.bag:

@@ -307,7 +307,7 @@ def test_sessions_that_merge_beyond_the_limit() -> None:
     apart = scenario.end().run(lw.Sessions(10), trigger=lw.AfterWatermark(), aggregate=lw.sum())
     assert [pane.value for pane in apart.panes] == [MAX, MAX]
     with pytest.raises(lw.DataError, match=str(2 * MAX)):
-        scenario.add((0, 8, "k")).run(
+        scenario.add((0, 8, "k")).end().run(
             lw.Sessions(10), trigger=lw.AfterWatermark(), aggregate=lw.sum()
         )
     fits = Scenario().add((MAX, 0, "k")).add((-MAX, 15, "k")).add((3, 8, "k")).end()
