@@ -5,6 +5,7 @@ See the README beside this file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -28,6 +29,13 @@ REFUSED: Mapping[str, str] = {}
 
 An entry needs a line in the CHANGELOG that says who must do what with such a state.
 """
+
+
+CORRECTED: Mapping[str, Collection[str]] = {
+    # A retraction left traces beside larger values: 2.97e-299 beside 1e16 was summed up to 0.
+    "numbers": ("sum_wide", "mean_wide", "var_wide", "std_wide"),
+}
+"""Results that were wrong, by golden: their names."""
 
 
 _LONG = ("interval-joins", "tables", "window-joins")
@@ -56,7 +64,17 @@ def test_a_golden_is_resumed(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     output, wanted = settled(golden.contents()), settled(expected["output"])
     assert output.keys() == wanted.keys()
     for place, lines in wanted.items():
-        assert output[place] == lines, f"{place} of {name}"
+        corrected = CORRECTED.get(name, ())
+        found = [without(corrected, line) for line in output[place]]
+        assert found == [without(corrected, line) for line in lines], f"{place} of {name}"
+
+
+def without(names: Collection[str], line: Any) -> Any:
+    """Return a line of output without the results of some names."""
+    if not names or not isinstance(line, str):
+        return line
+    row = json.loads(line)
+    return {name: value for name, value in row.items() if name not in names}
 
 
 _SLOW = (

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from lowwater.engine.aggregates._base import Aggregate, AggregateInput, State
+from lowwater.engine.aggregates._base import Aggregate, AggregateInput, State, StateColumn
 from lowwater.engine.aggregates._integers import or_null
 from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
@@ -33,9 +33,20 @@ class AfterIntegers:
         self._integers = integers
         self._floats = floats
         self._together = together
-        own = tuple(replace(one, name=_OF_FLOATS + one.name) for one in floats.columns)
-        self.columns = (*integers.columns, *own)
-        self.notes: dict[str, int] = integers.notes  # type: ignore[attr-defined]  # all have them
+        self.notes: dict[str, Any] = {"integers": integers.notes}  # type: ignore[attr-defined]
+        if hasattr(floats, "notes"):
+            self.notes["floats"] = floats.notes
+
+    @property
+    def columns(self) -> tuple[StateColumn, ...]:
+        """The columns of both."""
+        own = [replace(one, name=_OF_FLOATS + one.name) for one in self._floats.columns]
+        return (*self._integers.columns, *own)
+
+    def grow(self, batch: AggregateInput) -> bool:
+        """Have columns for the values of a batch; return whether there are more than before."""
+        grow = getattr(self._floats, "grow", None)
+        return grow is not None and bool(grow(batch))
 
     def add(self, state: State, batch: AggregateInput) -> None:
         self._floats.add(_OfFloats(state), batch)

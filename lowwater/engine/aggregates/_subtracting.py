@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import _doubles as doubles
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
+from lowwater.engine.aggregates._limbs import add_parts, limbs_reached, total
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
 from lowwater.time import Int64Array
@@ -20,14 +21,14 @@ from lowwater.time import Int64Array
 Power: TypeAlias = Literal["sum", "squares"]
 
 _COUNTS = ("nan", "up", "down")
-_PARTS = ("", " low")  # the first is named as in Sum, so that stored int sums can be continued
+_PARTS = ("", " low")
 _AS_FLOATS_DO = np.errstate(over="ignore", invalid="ignore")
 # A difference of squares that is this small relative to its operands is rounding error only.
 _NOISE = 2.0**-98
 
 
 class _Totals:
-    """Sums of powers of finite values; NaN and infinities are counted instead of summed.
+    """Exact sums of powers of finite values; NaN and infinities are counted instead of summed.
 
     Args:
         powers: Which powers.
@@ -37,11 +38,36 @@ class _Totals:
     def __init__(self, powers: tuple[Power, ...], *, counted: bool = True) -> None:
         self._powers = powers
         self._counted = counted
-        self.columns = (
-            *((StateColumn("count", np.int64),) if counted else ()),
-            *(StateColumn(name, np.int64) for name in _COUNTS),
-            *(StateColumn(f"{p}{part}", np.float64) for p in powers for part in _PARTS),
+        self.notes: dict[str, Any] = {"pair": 0, **{power: [] for power in powers}}
+
+    @property
+    def columns(self) -> tuple[StateColumn, ...]:
+        """The columns of the state: of limbs those that values have reached so far."""
+        counts = (*(("count",) if self._counted else ()), *_COUNTS)
+        pairs = self._powers if self.notes["pair"] else ()
+        return (
+            *(StateColumn(name, np.int64) for name in counts),
+            *(StateColumn(f"{p}{part}", np.float64) for p in pairs for part in _PARTS),
+            *(StateColumn(f"{p} {at}", np.int64) for p in self._powers for at in self.notes[p]),
         )
+
+    def take_pairs(self) -> None:
+        """Go on with state in which totals are pairs of floats, as they once were."""
+        self.notes["pair"] = 1
+
+    def grow(self, batch: AggregateInput) -> bool:
+        """Have columns for the values of a batch; return whether there are more than before."""
+        if batch.values is None or not len(batch.values):
+            return False
+        values = batch.values.astype(np.float64, copy=False)
+        values = values[np.isfinite(values)]
+        grown = False
+        for power in self._powers:
+            known = self.notes[power]
+            if fresh := limbs_reached(values, power).difference(known):
+                self.notes[power] = sorted({*known, *fresh})
+                grown = True
+        return grown
 
     @_AS_FLOATS_DO
     def add(self, state: State, batch: AggregateInput) -> None:
@@ -51,29 +77,35 @@ class _Totals:
             return
         values, signs = batch.values.astype(np.float64, copy=False), _signs(batch)
         finite = np.isfinite(values)
+        rows, counts = batch.rows, batch.signs
         if not finite.all():
             for name, which in (
                 ("nan", np.isnan(values)), ("up", values == np.inf), ("down", values == -np.inf),
             ):  # fmt: skip
                 kernels().add_at(state[name], batch.rows[which], signs[which])
-        rows, values = batch.rows[finite], values[finite]
-        signed = values * signs[finite]
+            rows, values = batch.rows[finite], values[finite]
+            counts = None if counts is None else counts[finite]
         for power in self._powers:
-            once = (signed, np.zeros_like(signed))
-            self._put(
-                state, power, rows, once if power == "sum" else doubles.product(signed, values)
-            )
+            add_parts(state, power, rows, values, counts)
 
     @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         for name in (*_COUNTS, "count") if self._counted else _COUNTS:
             kernels().add_at(state[name], into, state[name][rows])
         for power in self._powers:
-            self._put(state, power, into, self.pair(state, power, rows))
+            for limb in self.notes[power]:
+                name = f"{power} {limb}"
+                kernels().add_at(state[name], into, state[name][rows])
+            if self.notes["pair"]:
+                self._merge_pairs(state, power, into, rows)
 
     def pair(self, state: State, power: Power, rows: Int64Array) -> doubles.Pair:
         """Return the sums of a power over the finite values."""
-        return state[power][rows], state[f"{power} low"][rows]
+        limbs = {limb: state[f"{power} {limb}"][rows] for limb in self.notes[power]}
+        found = total(limbs, power, len(rows))
+        if self.notes["pair"]:
+            found = doubles.add(found, (state[power][rows], state[f"{power} low"][rows]))
+        return found
 
     def sums(self, state: State, rows: Int64Array) -> NDArray[np.float64]:
         """Return the sums of the values, with infinities and NaN as float addition gives them."""
@@ -93,10 +125,10 @@ class _Totals:
         return found
 
     @staticmethod
-    def _put(state: State, power: Power, rows: Int64Array, pair: doubles.Pair) -> None:
-        rows, sums = doubles.sums_by_row(rows, pair)
+    def _merge_pairs(state: State, power: Power, into: Int64Array, rows: Int64Array) -> None:
         high, low = state[power], state[f"{power} low"]
-        high[rows], low[rows] = doubles.add((high[rows], low[rows]), sums)
+        into, sums = doubles.sums_by_row(into, (high[rows], low[rows]))
+        high[into], low[into] = doubles.add((high[into], low[into]), sums)
 
 
 @final
@@ -132,9 +164,8 @@ class SignedMean(_Totals):
 class SignedVariance(_Totals):
     """Variance or standard deviation, from the sums of values and of their squares.
 
-    In double-double precision these resolve a spread of a millionth of a millionth of the mean.
-    Unlike an updated mean, sums are exact under retraction: a retracted value, however large,
-    leaves no trace.
+    The sums are exact, and taken to about 106 bits for the result, which resolve a spread of a
+    millionth of a millionth of the mean. A retracted value, however large, leaves no trace.
     """
 
     def __init__(self, *, ddof: int, root: bool) -> None:
@@ -156,13 +187,13 @@ class SignedVariance(_Totals):
         """Return how many values there are, their mean, and their squared distances from it."""
         count = state["count"][rows]
         some = np.maximum(count, 1).astype(np.float64)
-        total = self.pair(state, "sum", rows)
+        sums = self.pair(state, "sum", rows)
         squares = self.pair(state, "squares", rows)
-        taken = doubles.multiply(doubles.divide(total, some), total)
+        taken = doubles.multiply(doubles.divide(sums, some), sums)
         apart, _ = doubles.add(squares, (-taken[0], -taken[1]))
         apart = np.where(apart < _NOISE * squares[0], 0.0, apart)
         apart[self.not_finite(state, rows)] = np.nan
-        return count, total[0] / some, apart
+        return count, sums[0] / some, apart
 
 
 @final

@@ -267,7 +267,11 @@ class _Part:
         columns = self._columns_in(bundle)
         if columns is not None:
             self._fit(columns)
-            self.bound.add(self, self._taken(columns, bundle, element, rows, arrival))
+            taken = self._taken(columns, bundle, element, rows, arrival)
+            grow = getattr(self.bound, "grow", None)
+            if grow is not None and grow(taken):
+                self._add_fields(self.bound)
+            self.bound.add(self, taken)
 
     def add_slices(
         self, bundle: Bundle, slices: Slices, of: Int64Array, rows: Int64Array, arrival: Int64Array
@@ -369,8 +373,10 @@ class _Part:
             if column.is_old and self._spec.name in _ONCE_FLOATS and column.dtype is not None:
                 column.dtype = np.dtype(np.float64) if column.dtype.kind in "iub" else column.dtype
         self._bind()
-        if notes and (known := getattr(self.bound, "notes", None)) is not None:
-            known.update(notes)
+        if self._reads[0].is_old and (take := getattr(self.bound, "take_pairs", None)) is not None:
+            take()
+        _take_notes(self.bound, notes)
+        self._add_fields(self.bound)
 
     def _fit(self, columns: Sequence[Column]) -> None:
         """Bind the aggregate, or widen it, so that it takes the values of its columns."""
@@ -384,12 +390,19 @@ class _Part:
 
     def _bind(self) -> None:
         dtype, *by = (read.dtype for read in self._reads if read.dtype is not None)
+        before = getattr(self._aggregate, "notes", {})
         self._aggregate = bound(self._spec, self._reads[0].type, dtype, by[0] if by else None)
         together = getattr(getattr(self._spec, "plain", self._spec), "together", None)
         if together is not None and self._reads[0].had_integers:
             integers = bound(self._spec, None, np.dtype(np.int64), None)
             self._aggregate = AfterIntegers(integers, self._aggregate, together)
-        for column in self._aggregate.columns:
+            before = before if "integers" in before else {"integers": before}
+        _take_notes(self._aggregate, before)
+        self._add_fields(self._aggregate)
+
+    def _add_fields(self, aggregate: Aggregate) -> None:
+        """Have the columns of an aggregate, in its types."""
+        for column in aggregate.columns:
             name = f"{self.name}:{column.name}"
             if column.bag:
                 bag = self.bags.setdefault(column.name, Bag(column.dtype))
@@ -409,6 +422,16 @@ class _Part:
 
 def _valid(column: Column, element: Int64Array | None) -> Mask | None:
     return column.valid if column.valid is None or element is None else column.valid[element]
+
+
+def _take_notes(aggregate: Aggregate, notes: Mapping[str, Any]) -> None:
+    """Have an aggregate know what it knew, or what the one before it did, of its state."""
+    known: dict[str, Any] = getattr(aggregate, "notes", {})
+    for name, value in notes.items():
+        if isinstance(value, Mapping):
+            known[name].update(value)
+        elif name in known:
+            known[name] = value
 
 
 def _all_null(column: Column) -> bool:
