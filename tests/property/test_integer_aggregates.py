@@ -48,7 +48,7 @@ def wanted(values: list[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def windowed(values: list[Any], size: int, **options: Any) -> list[dict[str, Any]]:
+def windowed(values: list[Any], size: int, **options: Any) -> list[Any]:
     rows = [{"at": at % 3, "k": 1, "v": value} for at, value in enumerate(values)]
     stage = (
         lw.from_iterable(rows, time="at", unit="s").key_by("k")

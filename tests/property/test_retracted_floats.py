@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +19,7 @@ FLOATS = st.one_of(ODD, st.floats(-1e6, 1e6), st.floats(allow_nan=False, allow_i
 AGGREGATES = {"s": lw.sum("v"), "m": lw.mean("v"), "v": lw.var("v", ddof=0), "n": lw.count("v")}
 
 
-def of_table(changes: list[tuple[int, float | None]], size: int) -> list[dict[str, Any]]:
+def of_table(changes: Sequence[tuple[int, float | None]], size: int) -> list[dict[str, Any]]:
     rows = [
         {"at": at, "id": one, "g": 1, "v": 0.0 if value is None else value, "gone": value is None}
         for at, (one, value) in enumerate(changes)
@@ -30,8 +31,9 @@ def of_table(changes: list[tuple[int, float | None]], size: int) -> list[dict[st
 
 def exact(values: list[float]) -> tuple[Fraction, Fraction]:
     whole = [Fraction(value) for value in values]
-    mean = sum(whole) / len(whole)
-    return sum(whole), sum((one - mean) ** 2 for one in whole) / len(whole)
+    total = sum(whole, Fraction())
+    mean = total / len(whole)
+    return total, sum(((one - mean) ** 2 for one in whole), Fraction()) / len(whole)
 
 
 def is_near(found: float, wanted: Fraction, size: Fraction) -> bool:

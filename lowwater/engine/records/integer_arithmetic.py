@@ -280,14 +280,14 @@ class _Check:
             return None
         self._note_beyond(before, span, node.exprs, arguments, where)
         if node.name in _UNARY:
-            made = _negated(span) if node.name == "__neg__" else _absolute(span)
-            if not made.fits:
+            turned = _negated(span) if node.name == "__neg__" else _absolute(span)
+            if not turned.fits:
                 self._note(_values(self._array(before)) == _LOW, where)
-            return _clipped(made)
+            return _clipped(turned)
         other = arguments[0] or _Span(0, 0)
         operation, swapped = _BINARY[node.name]
         left, right = (other, span) if swapped else (span, other)
-        made = _SPANS[operation](left, right)
+        made: _Span | None = _SPANS[operation](left, right)
         if made is not None and not made.fits:
             own, given = self._array(before), self._array_of(node.exprs[0])
             pair = (given, own) if swapped else (own, given)
