@@ -19,6 +19,7 @@ from lowwater.engine.aggregates._after_integers import (
 )
 from lowwater.engine.aggregates._base import Aggregate, Needs
 from lowwater.engine.aggregates._combine import Combine, Combiner, checked_combiner
+from lowwater.engine.aggregates._decimals import DecimalMean, DecimalSum
 from lowwater.engine.aggregates._integers import (
     IntegerMean,
     IntegerSum,
@@ -109,7 +110,10 @@ def count(column: str | None = None) -> BuiltIn:
 def sum(column: str = VALUE) -> BuiltIn:
     """Sum numbers: exact int64 for ints and bools, float64 for floats; 0 for no values.
 
-    An int64 sum that overflows raises a ``DataError`` instead of wrapping (S-B1).
+    Decimals are summed exactly, too: ``decimal128(38, s)``, with the largest scale of the values. A
+    sum that does not fit when it is emitted raises a ``DataError`` (S-B1). Floats are added in
+    order of arrival; over a table or a stage that retracts they are summed exactly, and rounded
+    once.
     """
     return BuiltIn(
         "sum", _named(column), "numbers", _sum, make_signed=_signed_sum, differs=True, rejoins=sum,
@@ -119,11 +123,16 @@ def sum(column: str = VALUE) -> BuiltIn:
 
 @explained(col="column", field="column")
 def mean(column: str = VALUE) -> BuiltIn:
-    """Average numbers; float64, null for no values."""
+    """Average numbers; float64, null for no values.
+
+    That of ints and bools is exact and rounded once. Of decimals it is one with four digits more,
+    rounded half up. The sum of floats is rounded with each value that arrives, so the mean resolves
+    some ``n * 1e-16`` of the largest.
+    """
     return BuiltIn(
         "mean", _named(column), "numbers",
-        lambda _type, dtype: IntegerMean() if is_integer(dtype) else Mean(),
-        make_signed=lambda _type, dtype: IntegerMean() if is_integer(dtype) else SignedMean(),
+        lambda type, dtype: _mean_of(type, dtype) or Mean(),
+        make_signed=lambda type, dtype: _mean_of(type, dtype) or SignedMean(),
         together=mean_of_both,
     )  # fmt: skip
 
@@ -149,6 +158,9 @@ def max(column: str = VALUE) -> BuiltIn:
 @explained(col="column", field="column")
 def var(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
     """Compute the variance of numbers; float64, null for ``ddof`` values or fewer.
+
+    That of ints and bools is exact and rounded once. For floats it resolves a spread of some 1e-12
+    of the mean.
 
     Args:
         column: The column.
@@ -299,12 +311,27 @@ def _count(_type: pa.DataType | None, _dtype: DTypeLike) -> Aggregate:
     return Count()
 
 
-def _sum(_type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+def _sum(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    if _is_decimal(type):
+        return DecimalSum()
     return IntegerSum() if is_integer(dtype) else Sum()
 
 
-def _signed_sum(_type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+def _signed_sum(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    if _is_decimal(type):
+        return DecimalSum()
     return IntegerSum() if is_integer(dtype) else SignedSum()
+
+
+def _mean_of(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate | None:
+    """Return the mean of integers or decimals; ``None`` for floats."""
+    if _is_decimal(type):
+        return DecimalMean()
+    return IntegerMean() if is_integer(dtype) else None
+
+
+def _is_decimal(type: pa.DataType | None) -> bool:
+    return type is not None and pa.types.is_decimal(type)
 
 
 def _test(name: str, column: str, *, every: bool) -> BuiltIn:
@@ -330,7 +357,13 @@ def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
     options = (("ddof", ddof),) if ddof != 1 else ()
 
     def make(floats: Callable[..., Aggregate]) -> Make:
-        def made(_type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+        def made(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+            if _is_decimal(type):
+                raise InvalidArgument(
+                    f"{name} of decimals is not exact, so it is not computed from them",
+                    where=f"aggregate({name})",
+                    hint="Make floats of them in front: with_columns(...), with .cast(...)",
+                )
             return (IntegerVariance if is_integer(dtype) else floats)(ddof=ddof, root=root)
 
         return made

@@ -46,7 +46,7 @@ AGGREGATE = "its aggregate"
 """What reads a column, in words."""
 
 _TAKES: dict[Needs, frozenset[str]] = {
-    "numbers": frozenset({"number", "bool"}),
+    "numbers": frozenset({"number", "bool", "Decimal"}),
     "booleans": frozenset({"bool"}),
 }
 _WANTED = {"numbers": "numbers", "booleans": "booleans", "ordered": "values with an order"}
@@ -90,6 +90,8 @@ class ValueAdmission:
         """Restore the state that an earlier run stored."""
         self._kind, kind, self._floating = known
         self._type = None if kind is None else type_from_bytes(kind)
+        if self._kind == "decimal":  # once a kind of its own, apart from Python's
+            self._kind = "Decimal"
         if self._kind == "timestamp" and self._type is not None:  # once one kind with those in UTC
             self._kind = _kind_of(self._type)
 
@@ -149,6 +151,8 @@ class ValueAdmission:
             return self._nulls(len(column))
         if kind == "number":
             return self._numbers(column, problems)
+        if kind == "Decimal" and self._needs == "numbers":
+            return self._decimals(column.to_arrow(), problems)
         if column.type is not None and self._type is not None and column.type != self._type:
             return self._fitted(column, self._type, problems)
         self._type = column.type
@@ -201,6 +205,20 @@ class ValueAdmission:
         if self._floating and (self._needs == "numbers" or not are_wide(data)):
             return Column(data.astype(np.float64), column.valid, pa.float64())
         return column
+
+    def _decimals(self, given: pa.Array, problems: Problems) -> Column:
+        """Return decimals of 38 digits, of whatever scale; those that have more are invalid."""
+        kind = pa.decimal128(38, given.type.scale)
+        made = _cast(given, kind)
+        if made is None:
+            bad = np.zeros(len(given), dtype=np.bool_)
+            for row, value in enumerate(given.to_pylist()):
+                if value is not None and _cast(given.slice(row, 1), kind) is None:
+                    detail = f"{describe(self._name, value)} has more than 38 digits"
+                    problems.add(row, "wrong_type", detail)
+                    bad[row] = True
+            made = pc.if_else(pa.array(bad), None, given).cast(kind)
+        return Column(arrow=made)
 
     def _note_nan(self, column: Column, problems: Problems) -> None:
         data = column.data
@@ -340,6 +358,8 @@ class ValueAdmission:
         if is_number and not isinstance(value, (float, np.floating)):
             if in_64_bits and not _fits(value):
                 return "wrong_type", f"{describe(name, value)} does not fit 64 bits"
+        elif kind == "Decimal" and self._needs == "numbers" and (why := _no_summand(value)):
+            return "wrong_type", f"{describe(name, value)} {why}"
         elif is_nan(value) or (kind.startswith(_NESTED) and _holds_nan(value)):
             return "nan", f"{name!r} is NaN" if is_nan(value) else f"{name!r} holds NaN"
         if not is_leaf and (found := fault_of(value)):
@@ -386,7 +406,7 @@ _TYPE_KINDS = (
     ("timestamp", lambda kind: pa.types.is_timestamp(kind) and kind.tz is None),
     ("timestamp with a time zone", pa.types.is_timestamp),
     ("duration", pa.types.is_duration),
-    ("decimal", pa.types.is_decimal),
+    ("Decimal", pa.types.is_decimal),
 )
 
 
@@ -433,6 +453,15 @@ def _holds_nan(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_holds_nan, value))
     return is_nan(value)
+
+
+def _no_summand(value: Decimal) -> str:
+    """Return why a decimal cannot be added up, empty text if it can; NaN has its own reason."""
+    if not value.is_finite():
+        return "" if value.is_nan() else "is infinite"
+    _, digits, exponent = value.as_tuple()
+    places = max(len(digits) + max(int(exponent), 0), -int(exponent))
+    return "has more than 38 digits" if places > 38 else ""
 
 
 def _has_own_order(kind: pa.DataType | None) -> bool:

@@ -21,6 +21,7 @@ from lowwater.engine.aggregates import (
 from lowwater.engine.aggregates._after_integers import AfterIntegers
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
 from lowwater.engine.aggregates._column_values import keeps_values, no_lists
+from lowwater.engine.aggregates._decimals import words_of
 from lowwater.engine.records.columns import Column, Mask, are_wide
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.slices import Slices
@@ -31,6 +32,8 @@ from lowwater.time import Int64Array
 
 _ONCE_FLOATS = frozenset({"mean", "var", "std"})
 """Aggregates whose state for integers was that for floats."""
+_DECIMALS = pa.decimal128(38, 0)
+"""Stands for decimals of any scale, where they are only added up."""
 _NO_VALUES: Int64Array = np.empty(0, dtype=np.int64)
 
 
@@ -164,6 +167,10 @@ class _ColumnRead:
 
     def fit(self, column: Column) -> bool:
         """Widen the type so that it takes a column's values; return whether it has changed."""
+        if self._is_of_words(column):
+            before = self.type
+            self.dtype, self.type, self.guessed = np.dtype(object), _DECIMALS, False
+            return before != _DECIMALS
         dtype = column.data.dtype
         is_known = self.dtype is not None and not self.guessed
         is_same = dtype == self.dtype and column.type == self.type
@@ -193,7 +200,15 @@ class _ColumnRead:
         return (self.dtype, self.type) != before
 
     def values(self, column: Column, element: Int64Array | None) -> NDArray[Any]:
-        """Return a column's values, or those of some elements, in the dtype that was bound."""
+        """Return a column's values, or those of some elements, in the dtype that was bound.
+
+        Decimals that are only added up are given as words (see ``_decimals``).
+        """
+        if self._is_of_words(column):
+            words = words_of(column)
+            return words if element is None else words[element]
+        if self.type == _DECIMALS and not self._exact:  # nulls
+            return np.zeros((len(column) if element is None else len(element), 3), dtype=np.int64)
         if _all_null(column):
             data = np.zeros(len(column), dtype=self.dtype)
         else:
@@ -201,6 +216,14 @@ class _ColumnRead:
         if data.dtype != self.dtype:
             data = data.astype(self.dtype)
         return data if element is None else data[element]
+
+    def _is_of_words(self, column: Column) -> bool:
+        if self._exact:
+            return False
+        kind = column.type
+        if kind is None:  # of Python's values only decimals are not numbers of numpy
+            return column.arrow is None and column.data.dtype == object and not _all_null(column)
+        return bool(pa.types.is_decimal(kind))
 
     def _in_unit(self, column: Column) -> Column:
         """Return times in the unit of the type, or as Python objects where the others are.
@@ -421,7 +444,16 @@ class _Part:
 
 
 def _valid(column: Column, element: Int64Array | None) -> Mask | None:
-    return column.valid if column.valid is None or element is None else column.valid[element]
+    valid = _validity(column)
+    return valid if valid is None or element is None else valid[element]
+
+
+def _validity(column: Column) -> Mask | None:
+    """Return which rows are not null, ``None`` for all; no decimal becomes a Python value."""
+    if column.type is None or not pa.types.is_decimal(column.type):
+        return column.valid
+    nulls = column.nulls()
+    return None if nulls is None else ~nulls
 
 
 def _take_notes(aggregate: Aggregate, notes: Mapping[str, Any]) -> None:
@@ -435,7 +467,8 @@ def _take_notes(aggregate: Aggregate, notes: Mapping[str, Any]) -> None:
 
 
 def _all_null(column: Column) -> bool:
-    return column.valid is not None and not column.valid.any()
+    valid = _validity(column)
+    return valid is not None and not valid.any()
 
 
 def _common(
