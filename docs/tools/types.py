@@ -88,7 +88,7 @@ def outcome(line: Line) -> Outcome:
         return made, ""
     values, letters = made
     told = [f"{one.reason}" for one in letters]
-    return _shown(values), ", ".join(f"{told.count(one)} × {one}" for one in dict.fromkeys(told))
+    return _shown(values), ", ".join(f"{told.count(one)} {one}" for one in dict.fromkeys(told))
 
 
 def page() -> str:
