@@ -111,16 +111,13 @@ class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
         """Name the source, for metrics and explanations; return the same stream.
 
         Call it before any other method: a stream that is used twice counts as one source only if
-        it was named before.
+        it was named before. Behind steps, or a stage, it names the output that the stream is where
+        it is run or written by itself.
         """
         checked_name(name, "clicks")
         flow = self._flows[0]
         if len(self._flows) > 1 or flow.steps or not isinstance(flow.origin, Read):
-            raise InvalidArgument(
-                "only a stream that comes directly from its source can be named",
-                where="named",
-                hint="Name it where it is read, or name the stage that reads it",
-            )
+            return replace(self, _label=name)
         return replace(self, _flows=(replace(flow, origin=replace(flow.origin, name=name)),))
 
     def to_stream(self) -> Stream:

@@ -67,12 +67,14 @@ class StreamParts:
         _schema: The columns, if their types are known without running.
         _deduplication: Which records are duplicates, if any are to be dropped.
         _names: The names of the columns, where only these are known.
+        _label: What the stream is called as an output of its own, if it has a name.
     """
 
     _flows: tuple[Flow, ...]
     _schema: pa.Schema | None = None
     _deduplication: Deduplication | None = None
     _names: tuple[str, ...] | None = None
+    _label: str | None = None
 
     @property
     def _known(self) -> tuple[str, ...] | None:
@@ -251,7 +253,8 @@ def process_stage(
 
 def passing_stage(stream: StreamParts) -> Stage:
     """Return the stage of a stream that is run by itself."""
-    return Stage(stream._flows, (), (), Passed(), stream._deduplication)
+    stage = Stage(stream._flows, (), (), Passed(), stream._deduplication)
+    return stage if stream._label is None else replace(stage, name=stream._label)
 
 
 def no_passed_records(stage: Stage, schema: pa.Schema | None) -> pa.Table:

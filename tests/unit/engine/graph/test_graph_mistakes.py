@@ -75,10 +75,6 @@ HOUR = lw.FixedWindows("1h")
         (lambda panes: panes | panes.named("again").with_columns(x=lw.lit(1)), "one has 'x'"),
         (lambda panes: panes | "panes", r"other='panes' \(str\) is not a stream"),
         (lambda panes: panes.key_by(), 'key_by\\(all=lw.lit\\("all"\\)\\)'),
-        (
-            lambda panes: panes.to_stream().named("x"),
-            "only a stream that comes directly from its source",
-        ),
         (lambda panes: panes.named(""), "is not a name"),
         (lambda panes: panes.key_by("user").collect(), r"no 'collect'. Say what to compute first"),
         (lambda panes: panes.key_by("user").process(Counter).collect(), "is a class"),
