@@ -64,8 +64,7 @@ class ParquetSource:
             first = first or file.name
             require_open_names(schema.names, file.name)
             for column in schema:
-                if pa.types.is_null(found.get(column.name, pa.null())):
-                    found[column.name] = column.type
+                found[column.name] = _wider(found.get(column.name, pa.null()), column.type)
         if not first:
             return None
         schema = with_types(in_paths, pa.schema(list(found.items())))
@@ -221,6 +220,19 @@ def _unreadable(name: str, error: Exception) -> DataError:
         where=name,
         hint="Write it again, or leave it out",
     )
+
+
+def _wider(known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    """Return the first type of a column that has values; of integers, and of floats, the widest.
+
+    Spark reads all files of a column as this type.
+    """
+    if pa.types.is_null(known):
+        return found
+    for is_one in (pa.types.is_signed_integer, pa.types.is_floating):
+        if is_one(known) and is_one(found):
+            return max(known, found, key=lambda kind: kind.bit_width)
+    return known
 
 
 def _is_text(schema: pa.Schema, name: str) -> bool:

@@ -32,6 +32,7 @@ from lowwater.io.frames import LazySource
 from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
+from lowwater.io.partitions import Partitions
 from lowwater.io.paths import is_remote
 from lowwater.spark.instants import in_utc
 from lowwater.spark.source_packer import CORRUPT
@@ -171,6 +172,8 @@ def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None)
         )
     if kind == "parquet":
         _require_readable(schema)
+    files = source.files.find(_endings(kind), maybe_none=True)
+    in_paths = list(Partitions(paths, source.columns).types(file.name for file in files))
     _warn_of_order(paths, kind)
     reader = spark.readStream
     made = spark_schema(schema)
@@ -189,10 +192,21 @@ def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     if all(Path(path).is_dir() for path in paths):  # a folder means all such files below it
-        reader = reader.option("recursiveFileLookup", True).option(
-            "pathGlobFilter", _SUFFIXES[kind]
+        reader = reader.option("pathGlobFilter", _SUFFIXES[kind])
+        if not in_paths:  # otherwise Spark looks for the columns, and for folders, itself
+            reader = reader.option("recursiveFileLookup", True)
+    elif in_paths:
+        raise UnsupportedByRunner(
+            f"the column {in_paths[0]!r} is in the names of folders, which Spark reads only of "
+            "whole folders",
+            where="to_spark",
+            hint="Give the folder that they are in, not a glob",
         )
     return reader.format(kind).schema(made).load(_as_one(paths))
+
+
+def _endings(kind: str) -> tuple[str, ...]:
+    return tuple(f".{one}" for one in _SUFFIXES[kind][3:-1].split(","))
 
 
 def _warn_of_order(paths: Sequence[str], kind: str) -> None:
@@ -201,7 +215,7 @@ def _warn_of_order(paths: Sequence[str], kind: str) -> None:
     Spark reads files by the time of their last change, and the embedded runner by name. A copy
     without ``cp -p`` changes all of them at once, in any order.
     """
-    endings = tuple(f".{one}" for one in _SUFFIXES[kind][3:-1].split(","))
+    endings = _endings(kind)
     for path in paths:
         folder = Path(path)
         if not folder.is_dir():

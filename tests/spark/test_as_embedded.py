@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
@@ -303,3 +305,49 @@ def test_records_for_which_steps_fail_are_the_same_dead_letters(spark: Any) -> N
     assert panes == sorted((p.key, p.values["n"], p.values["total"]) for p in wanted.panes)
     with pytest.raises(Exception, match="the function of map failed"):
         made.to_spark(spark, outputs="all", types=types).toArrow()
+
+
+def test_files_of_parquet_that_differ_are_read_alike(spark: Any, tmp_path: Path) -> None:
+    """Wider integers in a later file, a column that one lacks, and columns in the path."""
+    parts = [
+        {"at": pa.array([START, START + SECOND]), "v": pa.array([1, 2**31 - 1], pa.int32())},
+        {"at": pa.array([START + 2 * SECOND]), "v": pa.array([2**40]), "w": ["x"]},
+    ]
+    for number, part in enumerate(parts):
+        folder = tmp_path / f"in/day={number}/city=U%20{number}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table(part), folder / f"{number}.parquet")
+    begun = lw.read_parquet(tmp_path / "in", time="at", watermark=lw.Ascending())
+    made = (
+        begun.with_columns(x=lw.col("v") * 4)
+        .key_by("day", "city")
+        .window(MINUTE)
+        .aggregate(s=lw.sum("x"), m=lw.mean("v"), d=lw.var("v"), w=lw.collect("w"))
+    )
+    wanted = embedded(made)
+    assert sorted((row["day"], row["city"], row["s"]) for row in wanted) == [
+        (0, "U 0", 4 + 4 * (2**31 - 1)), (1, "U 1", 2**42),
+    ]  # fmt: skip
+    rows, _ = run(made.to_spark(spark, drain=True), tmp_path / "checkpoint")
+    assert plain(rows) == plain(wanted)
+    globbed = lw.read_parquet(f"{tmp_path}/in/*/*/*.parquet", time="at", watermark=lw.Ascending())
+    with pytest.raises(lw.errors.UnsupportedByRunner, match=r"names of folders.*Give the folder"):
+        globbed.key_by("day").window(MINUTE).aggregate(n=lw.count()).to_spark(spark)
+
+
+def test_decimals_and_integers_are_exact_on_spark(spark: Any, tmp_path: Path) -> None:
+    cents = [Decimal("1.10"), Decimal("0.05"), Decimal("-0.01")]
+    data = pa.table({
+        "at": [START + at * SECOND for at in range(3)], "key": ["A"] * 3,
+        "price": pa.array(cents, pa.decimal128(9, 2)), "big": [2**53 + 1, 1, -(2**53)],
+        "wide": [2**62, 2**62, -(2**62)],
+    })  # fmt: skip
+    begun = lw.read_parquet(write(tmp_path / "in", data), time="at", watermark=lw.Ascending())
+    made = begun.key_by("key").window(MINUTE).aggregate(
+        s=lw.sum("price"), m=lw.mean("price"), b=lw.mean("big"), v=lw.var("big"), w=lw.sum("wide")
+    )  # fmt: skip
+    rows, _ = run(made.to_spark(spark, drain=True), tmp_path / "checkpoint")
+    (row,) = rows
+    assert (row["s"], row["m"]) == (Decimal("1.14"), Decimal("0.380000"))
+    assert (row["b"], row["w"]) == (2 / 3, 2**62)
+    assert plain(rows) == plain(embedded(made))
