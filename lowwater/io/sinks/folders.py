@@ -45,6 +45,7 @@ class _Folder:
 
     _known: list[pa.Schema] = field(default_factory=list, init=False, repr=False, compare=False)
     _told: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _untold: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     _form: ClassVar[FileForm]
 
@@ -88,9 +89,16 @@ class _Folder:
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:
             raise InvalidArgument(f"{self!r} is not open", hint="Call open() first")
+        waits = False
         if isinstance(self._form, ParquetFiles) and delivery.panes.num_rows:
-            delivery = replace(delivery, panes=self._with_types(delivery.panes))
-        self._open[0].deliver(*files_of(delivery, self._form))
+            panes = self._with_types(delivery.panes)
+            delivery = replace(delivery, panes=panes)
+            untold = {f.name for f in panes.schema if has_null_type(f.type)}
+            waits = not untold <= self._told
+            self._untold.clear()
+            self._untold.update(untold)
+        self._open[0].deliver(*files_of(delivery, self._form), waits=waits)
+        self._tell()
 
     def _with_types(self, panes: pa.Table) -> pa.Table:
         """Return panes in which a column without a value has the type of those before.
@@ -106,9 +114,14 @@ class _Folder:
         names = {column.name for column in schema}
         further = [column for column in before if column.name not in names]
         self._known[:] = [pa.schema([*settled_schema(schema, before), *further])]
-        untold = [n for n in missing if has_null_type(schema.field(n).type) and n not in self._told]
-        self._told.update(untold)
-        for name in untold:
+        return panes if schema.equals(given) else panes.cast(schema)
+
+    def _tell(self) -> None:
+        """Warn of columns without a type in what was published, once."""
+        if any(folder.has_collected for folder in self._open):
+            return  # a type may still come
+        for name in sorted(self._untold - self._told):
+            self._told.add(name)
             warn(
                 DataWarning,
                 f"the column {name!r} has had no value yet, so that no type of it is known: with "
@@ -116,7 +129,6 @@ class _Folder:
                 where=self.path,
                 hint="lw.read_parquet reads them all; for pyarrow, unify the schemas of the parts",
             )
-        return panes if schema.equals(given) else panes.cast(schema)
 
     def unpublished(self) -> Held | None:
         for folder in (*self._open, *self._seen):
@@ -124,8 +136,9 @@ class _Folder:
         return None
 
     def publish_due(self) -> None:
-        for folder in self._open if self.compact is not None else ():
+        for folder in self._open:
             folder.publish_due()
+            self._tell()
 
     def close(self, *, complete: bool) -> None:
         while self._open:
@@ -157,7 +170,9 @@ class ParquetFolder(_Folder):
     removed with ``overwrite=True``. No file is removed whose name is not one that this sink gives.
 
     The rows are all inserts and retractions as they came. Values that Parquet has no type for are
-    JSON text.
+    JSON text. A column without a value has the type that it had before. As long as it has had none,
+    deliveries wait for it, as durable as published ones, for up to a minute or 16 MB, or until the
+    run ends; with those behind they become one file.
 
     Args:
         path: The folder; made if it is not there. In an object store its URI, such as

@@ -31,6 +31,8 @@ from lowwater.io.sinks.remote_folder import RemoteFolder
 from lowwater.io.sinks.staging import refusals
 
 _FIELDS = {"published": dict}
+_FOR_TYPES = Compaction(size="16MB", age="1m")
+"""How much waits, and for how long, for the type of a column that has had no value yet."""
 _LOG = logging.getLogger("lowwater.sinks")
 
 
@@ -86,7 +88,7 @@ class OwnedFolder:
             self._owner["folder"] = writer.new_id
         self._marker = b""  # as this writer wrote it last
         self._compaction = compaction
-        self._pending = Pending(self._folder, compaction, writer)
+        self._pending = Pending(self._folder, compaction or _FOR_TYPES, writer)
         with refusals(self._name):
             self._folder.check(self._examine)
 
@@ -165,15 +167,19 @@ class OwnedFolder:
         self._mark(own)
         leaves = self._leaves is not None
         self._pending.resume(self._listed, self._owner["published"], leaves=leaves)
-        if self._compaction is None:
+        if self._compaction is None and not self._pending.lacks_types():
             self._publish_pending()  # what an earlier run let collect
 
-    def deliver(self, files: Mapping[str, bytes], rows: Mapping[str, int]) -> None:
+    def deliver(
+        self, files: Mapping[str, bytes], rows: Mapping[str, int], *, waits: bool = False
+    ) -> None:
         """Take the files of a delivery: publish them, or let them collect.
 
         Args:
             files: What they hold.
             rows: How many rows that is, for each of them.
+            waits: Whether a column is of a type that is not known yet: then they collect for a
+                while, as a later delivery may tell it, and it is that of the file that they become.
 
         Raises:
             StateError: Another writer has taken the folder meanwhile.
@@ -184,13 +190,16 @@ class OwnedFolder:
             missing = {name: files[name] for name in self._pending.missing(files)}
             # Before the first rename: cut short, it may leave files, and they need their marker.
             self._has_delivered = self._has_delivered or bool(files)
-            if self._compaction is None:
+            collects = self._compaction is not None or waits or bool(self._pending.files)
+            if not collects:
                 self._folder.published.put(missing)
-            else:
-                self._folder.collected.put(missing)
-                self._pending.added(missing, rows)
-        if self._compaction is not None:
-            self.publish_due()
+                return
+            self._folder.collected.put(missing)
+            self._pending.added(missing, rows)
+            if self._compaction is None and not waits:
+                self._publish_pending()
+                return
+        self.publish_due()
 
     def publish_due(self) -> None:
         """Publish what has collected, if it is large or old enough.
@@ -209,6 +218,11 @@ class OwnedFolder:
         with refusals(self._name):
             parts = [name for name in files_in(self._folder.published) if name.startswith("part-")]
             return form_of(parts[-1]).schema(self._folder.published, parts[-1]) if parts else None
+
+    @property
+    def has_collected(self) -> bool:
+        """Whether files have collected since the folder was taken, or were there then."""
+        return bool(self._pending.files)
 
     @property
     def has_waiting(self) -> bool:
@@ -251,7 +265,9 @@ class OwnedFolder:
         """Publish what has collected, if that can be: what led here is what to tell."""
         try:
             if self._is_still_ours():
-                self._publish_pending()  # a run that was stopped may not come again soon
+                # A run that was stopped may not come again soon; types may still come if it does.
+                if not (self._writer.resumes and self._pending.lacks_types()):
+                    self._publish_pending()
                 if not (self._writer.resumes or self._has_delivered):
                     self._folder.published.delete([MARKER])
         except (OSError, StateError, DataError) as error:

@@ -51,7 +51,7 @@ from lowwater.io.sinks.compaction import (
     published_up_to,
     remove_covered,
 )
-from lowwater.io.sinks.file_forms import form_of
+from lowwater.io.sinks.file_forms import form_of, has_null_type
 from lowwater.io.sinks.folder_files import Entry, FileSet, OutputFolder
 from lowwater.io.sinks.folder_names import KINDS, PENDING
 
@@ -237,6 +237,15 @@ class Pending:
             return False
         age_us = (_compaction.clock() - self._since) * 1e6
         return self._bytes >= self._compaction.size_bytes or age_us >= self._compaction.age_us
+
+    def lacks_types(self) -> bool:
+        """Whether a part that has collected has a column of a type that is not known."""
+        return any(
+            has_null_type(field.type)
+            for name in self.files
+            if name.startswith("part-")
+            for field in form_of(name).schema(self._folder.collected, name)
+        )
 
     def publish(self, mark: Callable[[], object]) -> None:
         """Publish all that has collected.

@@ -12,7 +12,8 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.local.delivery import Delivery
-from lowwater.io.sinks import Compaction, ParquetFolder
+from lowwater.io.sinks import Compaction, ParquetFolder, compaction
+from tests.unit.engine.local.durable_runs import Stopped, stopping
 from tests.unit.io.deliveries import WRITER, with_everything
 
 
@@ -49,25 +50,72 @@ def test_a_part_without_values_has_the_types_of_those_before(tmp_path: Path) -> 
     assert found == records
 
 
-@pytest.mark.parametrize("records", [[EMPTY, EMPTY, FULL, FULL], [EMPTY] * 4 + [FULL] * 2])
-def test_parts_that_are_joined_have_the_types_of_those_behind(
-    records: list[dict[str, Any]], tmp_path: Path
+@pytest.mark.parametrize("compact", [None, Compaction(size="1GB", age="1h")])
+@pytest.mark.parametrize(
+    "records", [[EMPTY, EMPTY, FULL, FULL], [EMPTY] * 4 + [FULL] * 2, [FULL, {**FULL, "v": None}]]
+)
+def test_a_part_without_values_has_the_types_of_those_behind(
+    records: list[dict[str, Any]], compact: Compaction | None, tmp_path: Path
 ) -> None:
-    with pytest.warns(lw.DataWarning, match="has had no value yet"):
-        written(records, tmp_path / "out", compact=Compaction(size="1GB", age="1h"))
+    """It waits for them, unseen, and they become one file."""
+    written(records, tmp_path / "out", compact=compact)
     assert len(list((tmp_path / "out").glob("part-*"))) == 1
     assert [{n: row[n] for n in FULL} for row in rows_of(tmp_path / "out")] == records
 
 
-def test_a_part_without_a_known_type_is_told_and_read_by_lowwater(tmp_path: Path) -> None:
-    records = [EMPTY, EMPTY, FULL, FULL]
-    with pytest.warns(lw.DataWarning, match="'v' has had no value yet"):
-        written(records, tmp_path / "out")
-    echoed = (
-        lw.read_parquet(f"{tmp_path}/out/part-*.parquet", time="timestamp").key_by("k")
-        .process(Echo()).collect(progress=False)
-    )  # fmt: skip
-    assert [{n: row[n] for n in FULL} for row in echoed.values()] == records
+def test_a_column_that_never_has_a_value_is_published_at_the_end(tmp_path: Path) -> None:
+    records = [{**FULL, "v": None}] * 6
+    written(records, tmp_path / "out")
+    table = pq.read_table(tmp_path / "out")
+    assert table.schema.field("v").type == pa.null()
+    assert table.num_rows == 6
+
+
+def test_what_waits_too_long_is_published_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on such parts are published at once."""
+    now = [0.0]
+    monkeypatch.setattr(compaction, "clock", lambda: now[0])
+    sink = ParquetFolder(str(tmp_path / "out"))
+    sink.open(WRITER)
+    for number in range(4):
+        panes = with_everything().panes.slice(0, 1).append_column("v", pa.nulls(1))
+        sink.deliver(Delivery(number + 1, 0, 0, panes, None, None))
+        parts = len(list((tmp_path / "out").glob("part-*")))
+        assert parts == (0 if number < 2 else number)
+        if number == 1:
+            sink.publish_due()
+            assert not list((tmp_path / "out").glob("part-*"))
+            now[0] = 61.0
+            with pytest.warns(lw.DataWarning, match="'v' has had no value yet"):
+                sink.publish_due()
+            assert len(list((tmp_path / "out").glob("part-*"))) == 1
+    sink.close(complete=True)
+    assert pq.read_table(tmp_path / "out").num_rows == 4
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_what_waits_is_as_durable_as_what_is_published(fails_at: int, tmp_path: Path) -> None:
+    """The run is cut off while parts wait, and resumed: each row is there once, of one type."""
+    records = [EMPTY, EMPTY, EMPTY, FULL, FULL]
+    for number in range(len(records)):
+        table = pa.Table.from_pylist([{"at": number, "k": 1, "n": number}])
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+
+    class Given:
+        def on_record(self, record: Any, ctx: Any) -> None:
+            ctx.emit({"n": record["n"], **records[record["n"]]})
+
+    stream = lw.read_parquet(f"{tmp_path}/*.parquet", time="at", unit="s").key_by("k")
+    writing = stream.process(Given()).write_parquet(tmp_path / "out")
+    options: dict[str, Any] = {"state": tmp_path / "state", "commit_every": "bundle"}
+    with stopping("before forgetting", fails_at), pytest.raises(Stopped):
+        writing.run(bundle_size=1, progress=False, **options)
+    assert not list((tmp_path / "out").glob("part-*"))
+    writing.run(bundle_size=1, progress=False, **options)
+    rows = sorted(rows_of(tmp_path / "out"), key=lambda row: row["n"])
+    assert [{n: row[n] for n in FULL} for row in rows] == records
 
 
 def test_the_types_of_an_earlier_run_are_known(tmp_path: Path) -> None:
