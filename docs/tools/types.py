@@ -176,7 +176,7 @@ def _of_files() -> Iterator[Line]:
         what = f"`types={options['types']['v']}`" if options else "read"
         yield Line(json, "; ".join(given), what, _json(*given, **options))
     naive = pa.timestamp("us")
-    for given, parts, old in (
+    for name, parts, old in (
         ("null; int64", (pa.nulls(1), pa.array([BIG])), False),
         ("list<null>; list<int64>", (pa.array([[]], pa.list_(pa.null())), pa.array([[1]])), False),
         ("int64; double", (pa.array([BIG]), pa.array([0.5])), False),
@@ -185,7 +185,7 @@ def _of_files() -> Iterator[Line]:
         ("decimal128(5, 2)", (pa.array([Decimal("1.10")]),), False),
         ("dictionary<string>", (pa.array(["a"]).dictionary_encode(),), False),
     ):
-        yield Line(parquet, given, "read", _parquet(*parts, old=old))
+        yield Line(parquet, name, "read", _parquet(*parts, old=old))
 
 
 def _computed(kind: pa.DataType, values: list[Any], expression: Any) -> Callable[[Path], Any]:
