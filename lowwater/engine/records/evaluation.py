@@ -26,7 +26,7 @@ from lowwater.engine.records.elementwise import Reading, copied_column, reading_
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
 from lowwater.engine.records.failing_rows import RowSearch
 from lowwater.engine.records.integer_arithmetic import (
-    TOO_LARGE,
+    OUTSIDE,
     Mask,
     computes,
     out_of_range,
@@ -53,7 +53,7 @@ OUT_OF_RANGE = "out_of_range"
 CONDITION = HIDDEN + "condition"
 """The result of the condition of a filter, which is named after no column that it reads."""
 
-_BEYOND = (TOO_LARGE, "ArrowInvalid: overflow")
+_BEYOND = (OUTSIDE, "ArrowInvalid: overflow")
 _TRIED = 16
 """How many rows are tried to learn which type a column of nulls may have."""
 
@@ -517,7 +517,7 @@ class _OneExpression:
             table = with_fields(table, reading.fields)
         if len(rows) and (bad := self._out_of_range(table)) is not None:
             for row in rows[bad].tolist():
-                self.fail(row, TOO_LARGE)
+                self.fail(row, OUTSIDE)
             rows, table = rows[~bad], table.take(pa.array(np.flatnonzero(~bad)))
         if not len(rows) or (why := self._attempt(rows, table, reading)) is None:
             return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Mask: TypeAlias = NDArray[np.bool_]
 
-TOO_LARGE = "the result of an operation on integers does not fit 64 bits"
+OUTSIDE = "the result of an operation on integers does not fit 64 bits"
 
 _LOW, _HIGH = -(2**63), 2**63 - 1
 _SUM, _MEAN = "sum_horizontal", "mean_horizontal"
@@ -142,7 +142,7 @@ def require_range(expressions: Iterable[Any], table: pa.Table) -> None:
     """Raise ``OutOfRangeError`` if an operation on integers leaves 64 bits for some row."""
     known: dict[str, _Span | None] = {}
     if len(table) and any(_Check(table, known).finds(one) for one in expressions):
-        raise OutOfRangeError(TOO_LARGE)
+        raise OutOfRangeError(OUTSIDE)
 
 
 def out_of_range(expression: Any, table: pa.Table) -> Mask | None:
