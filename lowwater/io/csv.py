@@ -37,6 +37,7 @@ _FIRST = 32
 """In how many files a column without a value is looked for before the run."""
 _UTF8, _LATIN = "utf8", "latin-1"
 _SAMPLE_BYTES = 64 << 10
+_PIECE = 128 << 10
 _INTEGER = r"^\s*[+-]?\d+\s*$"
 _GZIP = b"\x1f\x8b"
 
@@ -435,11 +436,22 @@ def _stream(file: InputFile) -> Any:
 
 
 def _has_hex(data: bytes) -> bool:
-    """Return whether ``0x`` or ``0X`` is among bytes: in a third of the time of two searches."""
-    if b"x" not in data and b"X" not in data:
-        return False
+    """Return whether ``0x`` or ``0X`` is among bytes."""
+    return (b"x" in data or b"X" in data) and _has_pair(data, "0", "x", case=0x20)
+
+
+def _has_pair(data: bytes, first: str, second: str, *, case: int = 0) -> bool:
+    """Return whether two characters follow one another among bytes.
+
+    In pieces that stay in a processor's cache, which takes a quarter of the time of a search.
+    """
     given = np.frombuffer(data, np.uint8)
-    return bool(((given[:-1] == ord("0")) & ((given[1:] | 0x20) == ord("x"))).any())
+    for at in range(0, len(given), _PIECE):
+        piece = given[at : at + _PIECE + 1]
+        behind = piece[1:] | case if case else piece[1:]
+        if ((piece[:-1] == ord(first)) & (behind == ord(second))).any():
+            return True
+    return False
 
 
 def _begins_with_hex(file: InputFile, delimiter: str) -> bool:
@@ -489,7 +501,7 @@ class Watched:
         if not self.has_quoted_empty:
             for part in (data, self._last + data[:3]):
                 # Most files have no quote at all, which is found out ten times as fast.
-                if b'"' in part and b'""' in part and self._quoted.search(part):
+                if b'"' in part and _has_pair(part, '"', '"') and self._quoted.search(part):
                     self.has_quoted_empty = True
         if not self.has_hexadecimal:
             self.has_hexadecimal = any(
