@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,24 +20,29 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import DataError, InvalidArgument, nearest
+from lowwater.io.csv_bytes import (
+    BLOCK_BYTES,
+    LATIN,
+    SAMPLE_BYTES,
+    UTF8,
+    Watched,
+    begins_with_hex,
+    encoding_of,
+    opened_bytes,
+)
 from lowwater.io.csv_values import cast_rows, convert, first_kind, is_of_text, settled_kind
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
 from lowwater.io.partitions import Partitions, with_types
 from lowwater.io.settled_types import EXACT, Values, is_beyond
-from lowwater.io.stores import LOCAL, InputFile, LocalFile, Stores
+from lowwater.io.stores import LOCAL, InputFile, Stores
 from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
-_BLOCK_BYTES = 8 << 20
 _FIRST = 32
 """In how many files a column without a value is looked for before the run."""
-_UTF8, _LATIN = "utf8", "latin-1"
-_SAMPLE_BYTES = 64 << 10
-_PIECE = 128 << 10
 _INTEGER = r"^\s*[+-]?\d+\s*$"
-_GZIP = b"\x1f\x8b"
 
 
 @final
@@ -139,7 +142,7 @@ class CsvSource:
             in_path = Partitions(self.paths).in_name(file.name)
             require_names(self.columns, [*names, *in_path], file.name)
         wanted = [field for field in schema if self.columns is None or field.name in self.columns]
-        has_hex = _begins_with_hex(file, self.delimiter)
+        has_hex = begins_with_hex(file, self.delimiter)
         return pa.schema([one.with_type(self.settle(one, file, has_hex)) for one in wanted])
 
     def _schema_of(self, file: InputFile, types: Mapping[str, pa.DataType]) -> pa.Schema:
@@ -147,7 +150,7 @@ class CsvSource:
             with _open(file, types, self.delimiter) as reader:
                 return reader.schema
         except pa.ArrowInvalid:  # a row of the wrong length
-            encoding = _encoding_of(file)
+            encoding = encoding_of(file)
         skip = _open(file, types, self.delimiter, lambda _row: "skip", encoding=encoding)
         with skip as reader:
             return pa.schema(
@@ -181,7 +184,7 @@ class CsvSource:
         raw = {name: pa.binary()}
         try:
             with _open(
-                file, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES, _LATIN, raw=True
+                file, raw, self.delimiter, lambda _row: "skip", SAMPLE_BYTES, LATIN, raw=True
             ) as reader:
                 return reader.read_next_batch().column(_encoded(name)).cast(pa.binary())
         except (pa.ArrowInvalid, StopIteration, KeyError):
@@ -236,7 +239,7 @@ class _FileReader:
             self._only = [name for name in source.columns if name not in in_path]
         self._unread: list[ErrorRecord] = []
         self._noted: set[int] = set()
-        self._encoding = _UTF8
+        self._encoding = UTF8
 
     def records(self) -> Iterator[Records]:
         """Yield the file's records, with dead letters for rows that cannot be parsed."""
@@ -260,7 +263,7 @@ class _FileReader:
 
     def _opened(self) -> tuple[pa_csv.CSVStreamingReader, Watched]:
         """Open the file, and settle the types of columns that had no value before."""
-        watched = Watched(_stream(self._file), self._delimiter)
+        watched = Watched(opened_bytes(self._file), self._delimiter)
         try:
             reader = _open(watched, self._types, self._delimiter, only=self._only)
         except pa.ArrowKeyError as error:
@@ -280,7 +283,7 @@ class _FileReader:
                 settled = settled or self._types[column.name] != column.type
         if settled:
             reader.close()
-            watched = Watched(_stream(self._file), self._delimiter)
+            watched = Watched(opened_bytes(self._file), self._delimiter)
             reader = _open(watched, self._types, self._delimiter, only=self._only)
         return reader, watched
 
@@ -308,13 +311,13 @@ class _FileReader:
         row = 0
         binary = dict.fromkeys(self._types, pa.binary())
         try:
-            self._encoding = encoding = _encoding_of(self._file)
+            self._encoding = encoding = encoding_of(self._file)
             raw = _open(
                 self._file, binary, self._delimiter, self._note,
                 encoding=encoding, raw=True, only=self._only,
             )  # fmt: skip
             for given in raw:
-                batch = given if encoding == _UTF8 else _as_written(given)
+                batch = given if encoding == UTF8 else _as_written(given)
                 rest = batch.slice(max(0, done - row))
                 row += batch.num_rows - rest.num_rows
                 if rest.num_rows:
@@ -389,8 +392,8 @@ def _open(
     types: Mapping[str, pa.DataType],
     delimiter: str,
     on_invalid: Any = None,
-    block_bytes: int = _BLOCK_BYTES,
-    encoding: str = _UTF8,
+    block_bytes: int = BLOCK_BYTES,
+    encoding: str = UTF8,
     *,
     raw: bool = False,
     only: Sequence[str] | None = None,
@@ -404,11 +407,11 @@ def _open(
         ArrowKeyError: There is none of a name in ``only``.
     """
     types = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
-    if encoding != _UTF8:
+    if encoding != UTF8:
         types = {_encoded(name): kind for name, kind in types.items()}
         only = None if only is None else [_encoded(name) for name in only]
     return pa_csv.open_csv(
-        pa.PythonFile(file, mode="r") if isinstance(file, Watched) else _stream(file),
+        pa.PythonFile(file, mode="r") if isinstance(file, Watched) else opened_bytes(file),
         read_options=pa_csv.ReadOptions(
             block_size=block_bytes, use_threads=False, encoding=encoding
         ),
@@ -425,135 +428,21 @@ def _open(
     )
 
 
-def _stream(file: InputFile) -> Any:
-    """Return what Arrow reads: a path, whose ending shows the compression; or an open object."""
-    if isinstance(file, LocalFile):
-        if file.name.endswith(".gz") or not _is_gzip(file.name):
-            return file.name
-        return pa.CompressedInputStream(pa.OSFile(file.name), "gzip")
-    opened = pa.PythonFile(file.open(), mode="r")
-    return pa.CompressedInputStream(opened, "gzip") if file.name.endswith(".gz") else opened
-
-
-def _has_hex(data: bytes) -> bool:
-    """Return whether ``0x`` or ``0X`` is among bytes."""
-    return (b"x" in data or b"X" in data) and _has_pair(data, "0", "x", case=0x20)
-
-
-def _has_pair(data: bytes, first: str, second: str, *, case: int = 0) -> bool:
-    """Return whether two characters follow one another among bytes.
-
-    In pieces that stay in a processor's cache, which takes a quarter of the time of a search.
-    """
-    given = np.frombuffer(data, np.uint8)
-    for at in range(0, len(given), _PIECE):
-        piece = given[at : at + _PIECE + 1]
-        behind = piece[1:] | case if case else piece[1:]
-        if ((piece[:-1] == ord(first)) & (behind == ord(second))).any():
-            return True
-    return False
-
-
-def _begins_with_hex(file: InputFile, delimiter: str) -> bool:
-    """Return whether one of the first fields of a file begins with ``0x``."""
-    watched = Watched(_stream(file), delimiter)
-    try:
-        watched.read(_SAMPLE_BYTES)
-    finally:
-        watched.close()
-    return watched.has_hexadecimal
-
-
-def _is_gzip(name: str) -> bool:
-    with Path(name).open("rb") as opened:
-        return opened.read(len(_GZIP)) == _GZIP
-
-
-@final
-class Watched:
-    """Bytes that Arrow reads, and whether there were fields among them that it misreads.
-
-    Args:
-        source: A path, or what can be read.
-        delimiter: The field separator.
-    """
-
-    def __init__(self, source: Any, delimiter: str) -> None:
-        self._opened = (
-            pa.input_stream(source, compression="detect") if isinstance(source, str) else source
-        )
-        ends = rb"\r\n" + re.escape(delimiter.encode())
-        self._quoted = re.compile(rb'(?:^|[%s])""(?:[%s]|$)' % (ends, ends))
-        begins = rb"\r\n\s\"" + re.escape(delimiter.encode())
-        self._hexadecimal = re.compile(rb"(?:^|[%s])[+-]?0[xX]" % begins)
-        self._last = b""
-        self.has_quoted_empty = False
-        self.has_hexadecimal = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return bool(self._opened.closed)
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        data: bytes = self._opened.read(size if size >= 0 else None)
-        if not self.has_quoted_empty:
-            for part in (data, self._last + data[:3]):
-                # Most files have no quote at all, which is found out ten times as fast.
-                if b'"' in part and _has_pair(part, '"', '"') and self._quoted.search(part):
-                    self.has_quoted_empty = True
-        if not self.has_hexadecimal:
-            self.has_hexadecimal = any(
-                _has_hex(part) and self._hexadecimal.search(part) is not None
-                for part in (data, self._last + data[:3])
-            )
-        self._last = data[-3:]
-        return data
-
-    def readable(self) -> bool:
-        """Return that it can be read."""
-        return True
-
-    def close(self) -> None:
-        """Close it."""
-        self._opened.close()
-
-
-def _encoding_of(file: InputFile) -> str:
-    """Return as what to read a file that has rows of the wrong length, or other mistakes.
-
-    Arrow passes the text of such a row to Python, which fails if it is not UTF-8. As Latin-1, in
-    which each byte is a character, everything can be passed on and be restored.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    source = _stream(file)
-    detect = isinstance(source, str)
-    with pa.input_stream(source, compression="detect") if detect else source as opened:
-        try:
-            while data := opened.read(_BLOCK_BYTES):
-                decoder.decode(data)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return _LATIN
-    return _UTF8
-
-
 def _encoded(name: str) -> str:
-    return name.encode().decode(_LATIN)
+    return name.encode().decode(LATIN)
 
 
 def _decoded(text: str, encoding: str, errors: str = "strict") -> str:
     """Return text as it is in the file."""
-    return text if encoding == _UTF8 else text.encode(_LATIN).decode(errors=errors)
+    return text if encoding == UTF8 else text.encode(LATIN).decode(errors=errors)
 
 
 def _as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns of a batch that was read as Latin-1 with the bytes of the file."""
     columns = {
-        _decoded(name, _LATIN): pa.array(
+        _decoded(name, LATIN): pa.array(
             [
-                None if value is None else value.decode().encode(_LATIN)
+                None if value is None else value.decode().encode(LATIN)
                 for value in column.cast(pa.binary()).to_pylist()
             ],
             pa.binary(),

@@ -1,4 +1,7 @@
-"""The readers, where streams begin: ``lw.read_parquet``, ``lw.from_iterable`` and the others."""
+"""The readers, where streams begin: ``lw.read_parquet``, ``lw.from_iterable`` and the others.
+
+The file is long because it is what users read of them: their options, and what these mean.
+"""
 
 from __future__ import annotations
 
