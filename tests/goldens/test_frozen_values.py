@@ -25,8 +25,9 @@ def test_a_stored_value(name: str) -> None:
 
 def shown(value: object) -> object:
     """Return the repr of a value; of a set those of its items, which have no order."""
-    is_set = isinstance(value, (set, frozenset))
-    return (type(value), sorted(map(repr, value))) if is_set else repr(value)
+    if isinstance(value, (set, frozenset)):
+        return type(value), sorted(repr(item) for item in value)
+    return repr(value)
 
 
 _OF_NUMPY = ("nanoseconds", "duration of numpy")
