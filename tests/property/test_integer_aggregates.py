@@ -128,9 +128,8 @@ def test_integers_before_fractions_are_exact(
     whole: list[int], fractions: list[float], size: int
 ) -> None:
     rows = [{"at": at, "k": 1, "v": value} for at, value in enumerate([*whole, *fractions])]
-    table = [{"at": row["at"], "k": 1, "v": row["v"]} for row in rows]
     stage = (
-        lw.from_iterable(table, time="at", unit="s").key_by("k").window(lw.FixedWindows("1h"))
+        lw.from_iterable(rows, time="at", unit="s").key_by("k").window(lw.FixedWindows("1h"))
         .aggregate(s=lw.sum("v"), m=lw.mean("v"), n=lw.count("v"), d=lw.std("v", ddof=0))
     )  # fmt: skip
     (pane,) = stage.collect(bundle_size=min(size, len(whole) or 1), progress=False).panes

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import narwhals as nw
+import narwhals.selectors as cs
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.engine.records import integer_arithmetic
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.evaluation import evaluated
 from lowwater.engine.records.expressions import Expressions
+from lowwater.errors import InternalError
 
 LOW, HIGH = -(2**63), 2**63 - 1
 TYPES = [getattr(pa, f"{u}int{bits}")() for u in ("", "u") for bits in (8, 16, 32, 64)]
@@ -186,3 +190,109 @@ def test_a_sum_of_products_counts_each_dead_letter_once(size: int) -> None:
     (pane,) = found.panes
     assert pane.values["s"] == sum(at * at for at in range(count) if at % 3)
     assert [one.reason for one in found.errors] == ["out_of_range"] * len(range(0, count, 3))
+
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+INSTANTS = st.one_of(
+    st.none(), st.integers(LOW, HIGH), st.integers(-1000, 1000),
+    st.sampled_from([LOW, HIGH, HIGH // 1000, HIGH // 1000 + 1, 253_402_214_400_000_000]),
+)  # fmt: skip
+
+
+def results(table: pa.Table, expression: Any) -> tuple[dict[int, Any], set[int]]:
+    """Return the integers of results by row, and the rows that are dead letters."""
+    records = Records.from_arrow(table.to_batches()[0])
+    found = evaluated("with_columns", records, Expressions((), {"x": expression}))
+    rows = range(len(table)) if found.rows is None else found.rows.tolist()
+    if not rows:
+        return {}, {one.row for one in found.failed}
+    made = found.columns["x"].to_arrow()
+    values = made if pa.types.is_null(made.type) else made.cast(pa.int64())
+    return dict(zip(rows, values.to_pylist(), strict=True)), {one.row for one in found.failed}
+
+
+@given(
+    st.lists(st.tuples(INSTANTS, INSTANTS), min_size=1, max_size=6),
+    st.sampled_from(list(UNITS)), st.sampled_from(["t+d", "t-d", "d+d", "t-t", "d*2", "-d"]),
+)  # fmt: skip
+def test_times_do_not_wrap(pairs: list[tuple[Any, Any]], unit: str, name: str) -> None:
+    kinds = {"t": pa.timestamp(unit), "d": pa.duration(unit)}
+    left, right = (kinds[one] for one in (name.strip("-*2")[0], name.strip("-*2")[-1]))
+    own, given_ = zip(*pairs, strict=True)
+    table = pa.table({"a": pa.array(own, left), "b": pa.array(given_, right)})
+    a, b = lw.col("a"), lw.col("b")
+    expression, compute = {
+        "t+d": (a + b, operator.add), "d+d": (a + b, operator.add), "t-d": (a - b, operator.sub),
+        "t-t": (a - b, operator.sub), "d*2": (a * 2, lambda x, _: 2 * x),
+        "-d": (-a, lambda x, _: -x),
+    }[name]  # fmt: skip
+    values, failed = results(table, expression)
+    for row, (x, y) in enumerate(pairs):
+        alone = name in ("d*2", "-d")
+        wanted = None if x is None or (y is None and not alone) else compute(x, y)
+        if wanted is not None and not LOW <= wanted <= HIGH:
+            assert row in failed
+        else:
+            assert values[row] == wanted
+
+
+@given(st.lists(INSTANTS, min_size=1, max_size=6), st.sampled_from(list(UNITS)),
+       st.sampled_from(["ms", "us", "ns"]), st.booleans())  # fmt: skip
+def test_units_of_times_do_not_wrap(
+    times: list[int | None], unit: str, wanted: str, lasts: bool
+) -> None:
+    kind = pa.duration(unit) if lasts else pa.timestamp(unit)
+    names = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+    part: Any = lw.col("a").dt
+    made = getattr(part, f"total_{names[wanted]}")() if lasts else part.timestamp(wanted)
+    values, failed = results(pa.table({"a": pa.array(times, kind)}), made)
+    for row, time in enumerate(times):
+        exact = None if time is None else time * UNITS[wanted]
+        if exact is not None and not LOW <= exact // UNITS[unit] <= HIGH:
+            assert row in failed
+        elif row not in failed and exact is not None and exact % UNITS[unit] == 0:
+            assert values[row] == exact // UNITS[unit]
+
+
+def test_dates_lists_and_shifts_do_not_wrap() -> None:
+    far, near = dt.date(9999, 1, 1), dt.date(2024, 1, 1)
+    dates = pa.table({"a": pa.array([far, near, None])})
+    values, failed = results(dates, lw.col("a").dt.timestamp("ns"))
+    assert (values, failed) == ({1: 1_704_067_200 * 10**9, 2: None}, {0})
+    lists = pa.table({"a": pa.array([[HIGH, 1], [1, None, 2], None, [HIGH, 1, -2]])})
+    values, failed = results(lists, lw.col("a").list.sum())
+    assert failed == {0}
+    assert (values[1], values[3]) == (3, HIGH - 1)
+    times = pa.table({"a": pa.array([HIGH, LOW, 0, None], pa.timestamp("ns"))})
+    assert results(times, lw.col("a").dt.offset_by("1d"))[1] == {0}
+    assert results(times, lw.col("a").dt.offset_by("-1d"))[1] == {1}
+    assert results(times, lw.col("a").dt.truncate("1d"))[1] == {1}
+
+
+SEVERAL: list[tuple[Any, set[int]]] = [
+    (lw.col("a", "b") * 2, {1, 2}), (lw.col("a", "b") + lw.col("a"), {1}), (nw.all() + 1, {1}),
+    (nw.exclude("c") - 2, {2}), (-(lw.col("a", "b") * 3), {1, 2}), (nw.nth(0, 1) ** 2, {1, 2}),
+    ((cs.numeric() * 2).name.suffix("_twice"), {1, 2}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expression", "beyond"), SEVERAL, ids=str)
+def test_each_of_several_columns_is_checked(expression: Any, beyond: set[int]) -> None:
+    """What one column alone would be a dead letter for is one for the record."""
+    table = pa.table({"a": [1, HIGH, 3, 4], "b": [2, 5, LOW, 6]})
+    records = Records.from_arrow(table.to_batches()[0])
+    found = evaluated("select", records, Expressions((expression,), {}))
+    assert {one.row for one in found.failed} == beyond
+    assert {one.reason for one in found.failed} == {"out_of_range"}
+
+
+def test_a_check_that_fails_where_its_expression_does_not_is_no_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a later narwhals")
+
+    monkeypatch.setattr(integer_arithmetic, "span_of", fail)
+    records = Records.from_arrow(pa.table({"a": [1]}).to_batches()[0])
+    with pytest.raises(InternalError, match="cannot be checked"):
+        evaluated("with_columns", records, Expressions((), {"x": lw.col("a") + 1}))

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from lowwater.engine.aggregates._base import Aggregate, AggregateInput, State, StateColumn
-from lowwater.engine.aggregates._integers import or_null
+from lowwater.engine.aggregates._base import Aggregate, AggregateInput, State, StateColumn, or_null
 from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
 

@@ -209,3 +209,10 @@ def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]
         for column, need in columns_read(spec):
             needs[column] = max(needs.get(column, "nothing"), need, key=_STRICTEST.index)
     return needs
+
+
+def or_null(
+    values: NDArray[Any], valid: NDArray[np.bool_], type: pa.DataType | None = None
+) -> Column:
+    """Return a column of values, null where they are not valid."""
+    return Column(values, None if valid.all() else valid, type)

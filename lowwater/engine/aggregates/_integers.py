@@ -13,10 +13,9 @@ from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.aggregates._base import AggregateInput, Condensed, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, Condensed, State, StateColumn, or_null
 from lowwater.engine.records.columns import EXACT, Column
 from lowwater.errors import DataError
 from lowwater.kernels import kernels
@@ -272,13 +271,6 @@ def as_floats(state: State, name: str, rows: Int64Array) -> NDArray[np.float64]:
     for at, total in zip(hard.tolist(), exact_totals(state, name, rows[hard]), strict=True):
         made[at] = float(total)
     return made
-
-
-def or_null(
-    values: NDArray[Any], valid: NDArray[np.bool_], type: pa.DataType | None = None
-) -> Column:
-    """Return a column of values, null where they are not valid."""
-    return Column(values, None if valid.all() else valid, type)
 
 
 def _has_room(notes: dict[str, int], name: str, step: int) -> bool:

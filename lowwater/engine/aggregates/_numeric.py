@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.aggregates._base import AggregateInput, Condensed, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, Condensed, State, StateColumn, or_null
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
 from lowwater.time import Int64Array
@@ -86,7 +86,7 @@ class Mean:
 
     def result(self, state: State, rows: Int64Array) -> Column:
         sums, count = self.sums_and_counts(state, rows)
-        return _or_null(sums / np.maximum(count, 1), count > 0)
+        return or_null(sums / np.maximum(count, 1), count > 0)
 
     def sums_and_counts(
         self, state: State, rows: Int64Array
@@ -139,7 +139,7 @@ class Variance:
     def result(self, state: State, rows: Int64Array) -> Column:
         count = state["count"][rows] - self._ddof
         variance = state["squares"][rows] / np.maximum(count, 1)
-        return _or_null(np.sqrt(variance) if self._root else variance, count > 0)
+        return or_null(np.sqrt(variance) if self._root else variance, count > 0)
 
     def moments(
         self, state: State, rows: Int64Array
@@ -204,8 +204,8 @@ class Extreme:
         values = state["value"][rows]
         seen = state["seen"][rows]
         if self._bool:
-            return _or_null((values == 1), seen, self._type)
-        return _or_null(values, seen, self._type)
+            return or_null((values == 1), seen, self._type)
+        return or_null(values, seen, self._type)
 
     def _take(self, state: State, rows: Int64Array, values: NDArray[Any]) -> None:
         if self._bool:
@@ -220,9 +220,3 @@ class Extreme:
 
 def _values(batch: AggregateInput) -> NDArray[Any]:
     return np.empty(0) if batch.values is None else batch.values
-
-
-def _or_null(
-    values: NDArray[Any], valid: NDArray[np.bool_], type: pa.DataType | None = None
-) -> Column:
-    return Column(values, None if valid.all() else valid, type)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import _doubles as doubles
-from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn, or_null
 from lowwater.engine.aggregates._limbs import add_parts, limbs_reached, total
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
@@ -151,7 +151,7 @@ class SignedMean(_Totals):
 
     def result(self, state: State, rows: Int64Array) -> Column:
         sums, count = self.sums_and_counts(state, rows)
-        return _or_null(sums / np.maximum(count, 1), count > 0)
+        return or_null(sums / np.maximum(count, 1), count > 0)
 
     def sums_and_counts(
         self, state: State, rows: Int64Array
@@ -178,7 +178,7 @@ class SignedVariance(_Totals):
         count, _, apart = self.moments(state, rows)
         free = count - self._ddof
         variance = apart / np.maximum(free, 1)
-        return _or_null(np.sqrt(variance) if self._root else variance, free > 0)
+        return or_null(np.sqrt(variance) if self._root else variance, free > 0)
 
     @_AS_FLOATS_DO
     def moments(
@@ -222,7 +222,3 @@ class SignedTest:
 
 def _signs(batch: AggregateInput) -> NDArray[np.integer[Any]]:
     return np.ones(len(batch.rows), dtype=np.int8) if batch.signs is None else batch.signs
-
-
-def _or_null(values: NDArray[np.float64], valid: NDArray[np.bool_]) -> Column:
-    return Column(values, None if valid.all() else valid)

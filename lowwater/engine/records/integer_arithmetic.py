@@ -1,4 +1,4 @@
-"""Arithmetic of integers in expressions: in int64, and checked (S-B1).
+"""Arithmetic in expressions: of integers in int64, and checked, as is that of times (S-B1).
 
 Arrow computes in the narrower type of what it is given, and wraps. So columns of narrower integers
 become int64 before an expression computes, and rows for which an operation leaves 64 bits are found
@@ -9,25 +9,38 @@ column, as a rule: what an operation can come to follows from these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lowwater.engine.records.columns import Mask as Mask
 from lowwater.engine.records.elementwise import operations
+from lowwater.engine.records.integer_spans import (
+    HIGH,
+    LOW,
+    OPERATIONS,
+    Span,
+    absolute,
+    clipped,
+    joined,
+    negated,
+    of_quotient,
+    span_of,
+    span_of_literal,
+)
+from lowwater.engine.records.time_arithmetic import CHECKED, column_leaves, is_time, times_leave
+from lowwater.errors import InternalError
 from lowwater.time import Int64Array
 
 if TYPE_CHECKING:
     import narwhals as nw
 
-Mask: TypeAlias = NDArray[np.bool_]
-
 OUTSIDE = "the result of an operation on integers does not fit 64 bits"
 
-_LOW, _HIGH = -(2**63), 2**63 - 1
 _SUM, _MEAN = "sum_horizontal", "mean_horizontal"
 _NEUTRAL = frozenset({"alias", "name.keep", "name.prefix", "name.suffix", "name.map"})
 _SMALL = ("dt.year", "dt.month", "dt.day", "dt.hour", "dt.minute", "dt.second", "dt.ordinal_day",
@@ -51,6 +64,7 @@ def computes(expressions: Iterable[Any]) -> bool:
         or node.name in _UNARY
         or node.name in _QUOTIENTS
         or node.name in (_SUM, _MEAN)
+        or node.name in CHECKED
         for expression in expressions
         for node, _ in operations(expression)
     )
@@ -64,7 +78,7 @@ def with_wide_integers(table: pa.Table) -> pa.Table:
         fits = pa.types.is_integer(kind) and not pa.types.is_int64(kind)
         if pa.types.is_uint64(kind):
             most = pc.max(table.column(at)).as_py() if len(table) else None
-            fits = most is None or most <= _HIGH
+            fits = most is None or most <= HIGH
         fields.append(field.with_type(pa.int64()) if fits else field)
     schema = pa.schema(fields)
     return table if schema.equals(table.schema) else table.cast(schema)
@@ -121,7 +135,7 @@ def _as_decimals(table: pa.Table) -> pa.Table:
     wide = [
         at
         for at, field in enumerate(table.schema)
-        if pa.types.is_uint64(field.type) and (pc.max(table.column(at)).as_py() or 0) > _HIGH
+        if pa.types.is_uint64(field.type) and (pc.max(table.column(at)).as_py() or 0) > HIGH
     ]
     if not wide or any(field.type == _OF_UINT64 for field in table.schema):
         return table
@@ -140,7 +154,7 @@ def _from_decimals(table: pa.Table) -> pa.Table:
 
 def require_range(expressions: Iterable[Any], table: pa.Table) -> None:
     """Raise ``OutOfRangeError`` if an operation on integers leaves 64 bits for some row."""
-    known: dict[str, _Span | None] = {}
+    known: dict[str, Span | None] = {}
     if len(table) and any(_Check(table, known).finds(one) for one in expressions):
         raise OutOfRangeError(OUTSIDE)
 
@@ -163,31 +177,14 @@ class OutOfRangeError(ArithmeticError):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """What integers an operation can come to.
-
-    Args:
-        low: The least.
-        high: The greatest.
-    """
-
-    low: int
-    high: int
-
-    @property
-    def fits(self) -> bool:
-        return self.low >= _LOW and self.high <= _HIGH
-
-
-@final
 class _Check:
     """Checks one expression over one table."""
 
-    def __init__(self, table: pa.Table, known: dict[str, _Span | None] | None = None) -> None:
+    def __init__(self, table: pa.Table, known: dict[str, Span | None] | None = None) -> None:
         self._table = table
         self._known = {} if known is None else known
         self._bad: Mask | None = None
+        self._may_have_times = any(not _is_number(kind) for kind in table.schema.types)
 
     def finds(self, expression: Any) -> bool:
         """Return whether an operation leaves 64 bits for some row."""
@@ -203,18 +200,32 @@ class _Check:
             self._span(tuple(nodes), None)
         except MemoryError:
             raise
-        except Exception:  # what fails here fails when it is evaluated, too, which then says why
-            return self._bad
+        except Exception as error:
+            self._require_failure(expression, error)
         return self._bad
 
-    def _span(self, nodes: tuple[Any, ...], where: Mask | None) -> _Span | None:
+    def _require_failure(self, expression: Any, error: Exception) -> None:
+        """Raise unless the expression fails, too, which then says why: else it went unchecked."""
+        import narwhals as nw
+
+        try:
+            nw.from_native(self._table, eager_only=True).select(expression)
+        except MemoryError:
+            raise
+        except Exception:  # as its own evaluation will say
+            return
+        raise InternalError(f"{expression!r} cannot be checked: {error!r}") from error
+
+    def _span(self, nodes: tuple[Any, ...], where: Mask | None) -> Span | None:
         """Return what integers a chain of operations comes to; ``None`` if it may be no integers.
 
         Args:
             nodes: The operations.
             where: The rows that count; ``None`` for all.
         """
-        span: _Span | None = None
+        if len(names := self._columns_of(nodes)) > 1:  # each column by itself
+            return joined([self._span((*_column(name), *nodes[1:]), where) for name in names])
+        span: Span | None = None
         is_known = False
         for number, node in enumerate(nodes):
             before = nodes[:number]
@@ -222,10 +233,10 @@ class _Check:
                 span, is_known = self._chosen(node, where), True
                 continue
             if node.kind.name == "COL":
-                span, is_known = self._of_columns(node), True
+                span, is_known = self._of_column(str(node.kwargs["names"][0])), True
                 continue
             if node.kind.name == "LITERAL":
-                span, is_known = _of_literal(node.kwargs.get("value")), True
+                span, is_known = span_of_literal(node.kwargs.get("value")), True
                 continue
             no_integers = is_known and span is None
             arguments = [
@@ -235,30 +246,41 @@ class _Check:
             if node.name in _BINARY or node.name in _UNARY:
                 if not is_known:
                     span = self._evaluated(before)
-                span = self._operation(node, before, span, arguments, where)
+                if span is None or None in arguments:
+                    self._check_times(node, before, where)
+                    span = None
+                else:
+                    span = self._operation(node, before, span, arguments, where)
                 is_known = True
             elif node.name in (_SUM, _MEAN):
                 span = self._sum(node, arguments, where)
                 is_known = node.name == _SUM
             elif node.name in _SMALL:
-                span, is_known = _Span(-(2**40), 2**40), True
+                span, is_known = Span(-(2**40), 2**40), True
             elif node.name in _INTEGER_QUOTIENTS:
                 if not is_known:
                     span = self._evaluated(before)
                 self._note_beyond(before, span, node.exprs, arguments, where)
-                span, is_known = _of_quotient(node.name, span, arguments), True
+                span, is_known = of_quotient(node.name, span, arguments), True
+            elif node.name in CHECKED:
+                bad = column_leaves(
+                    node, self._array(before), partial(self._array, (*before, node))
+                )
+                if bad is not None:
+                    self._note(bad, where)
+                is_known = False
             elif node.name not in _NEUTRAL:
                 is_known = False
         return span if is_known else self._evaluated(nodes)
 
-    def _argument(self, value: Any, node: Any, where: Mask | None) -> _Span | None:
+    def _argument(self, value: Any, node: Any, where: Mask | None) -> Span | None:
         if (nodes := getattr(value, "_nodes", None)) is not None:
             return self._span(tuple(nodes), where)
         if isinstance(value, str) and not node.str_as_lit:
             return self._of_column(value)
-        return _of_literal(value)
+        return span_of_literal(value)
 
-    def _chosen(self, node: Any, where: Mask | None) -> _Span | None:
+    def _chosen(self, node: Any, where: Mask | None) -> Span | None:
         condition, *branches = node.exprs
         self._argument(condition, node, where)
         holds = self._truth(condition)
@@ -266,40 +288,38 @@ class _Check:
         for number, branch in enumerate(branches):
             counts = holds if number == 0 else ~holds
             spans.append(self._argument(branch, node, counts if where is None else counts & where))
-        return _joined(spans)
+        return joined(spans)
 
     def _operation(
         self,
         node: Any,
         before: tuple[Any, ...],
-        span: _Span | None,
-        arguments: list[_Span | None],
+        span: Span,
+        arguments: list[Span | None],
         where: Mask | None,
-    ) -> _Span | None:
-        if span is None or None in arguments:
-            return None
+    ) -> Span | None:
         self._note_beyond(before, span, node.exprs, arguments, where)
         if node.name in _UNARY:
-            turned = _negated(span) if node.name == "__neg__" else _absolute(span)
+            turned = negated(span) if node.name == "__neg__" else absolute(span)
             if not turned.fits:
-                self._note(_values(self._array(before)) == _LOW, where)
-            return _clipped(turned)
-        other = arguments[0] or _Span(0, 0)
+                self._note(_values(self._array(before)) == LOW, where)
+            return clipped(turned)
+        other = arguments[0] or Span(0, 0)
         operation, swapped = _BINARY[node.name]
         left, right = (other, span) if swapped else (span, other)
-        made: _Span | None = _SPANS[operation](left, right)
+        made: Span | None = OPERATIONS[operation](left, right)
         if made is not None and not made.fits:
             own, given = self._array(before), self._array_of(node.exprs[0])
             pair = (given, own) if swapped else (own, given)
             self._note(_leaves(operation, *pair), where)
-        return None if made is None else _clipped(made)
+        return None if made is None else clipped(made)
 
     def _note_beyond(
         self,
         before: tuple[Any, ...],
-        span: _Span | None,
+        span: Span | None,
         values: Sequence[Any],
-        arguments: Sequence[_Span | None],
+        arguments: Sequence[Span | None],
         where: Mask | None,
     ) -> None:
         """Note rows whose values are of uint64 beyond int64, with which nothing is computed."""
@@ -309,56 +329,77 @@ class _Check:
             if one is not None and not one.fits:
                 self._note(_beyond(self._array_of(value)), where)
 
-    def _sum(self, node: Any, arguments: list[_Span | None], where: Mask | None) -> _Span | None:
+    def _sum(self, node: Any, arguments: list[Span | None], where: Mask | None) -> Span | None:
         if None in arguments or not arguments:
             return None
         spans = [one for one in arguments if one is not None]
-        total = _Span(sum(min(s.low, 0) for s in spans), sum(max(s.high, 0) for s in spans))
+        total = Span(sum(min(s.low, 0) for s in spans), sum(max(s.high, 0) for s in spans))
         if not total.fits:
             sums: Any = np.zeros(len(self._table), dtype=object)
             for value in node.exprs:
                 given = self._array_of(value, node)
                 sums = sums + np.array(given.fill_null(0).to_pylist(), dtype=object)
-                self._note(np.array([not _LOW <= one <= _HIGH for one in sums], np.bool_), where)
-        return _clipped(total)
+                self._note(np.array([not LOW <= one <= HIGH for one in sums], np.bool_), where)
+        return clipped(total)
 
     def _note(self, bad: Mask, where: Mask | None) -> None:
         if where is not None:
             bad = bad & where
         self._bad = bad if self._bad is None else self._bad | bad
 
-    def _of_columns(self, node: Any) -> _Span | None:
-        names = node.kwargs["names"]
-        return _joined([self._of_column(str(name)) for name in names])
+    def _check_times(self, node: Any, before: tuple[Any, ...], where: Mask | None) -> None:
+        """Note rows for which an operation on times leaves 64 bits."""
+        if not self._may_have_times or not before:
+            return
+        own = self._array(before)
+        if node.name in _UNARY:
+            if is_time(own.type):
+                self._note(_values(own) == LOW, where)
+            return
+        operation, swapped = _BINARY[node.name]
+        given = self._array_of(node.exprs[0], node)
+        if is_time(own.type) or is_time(given.type):
+            pair = (given, own) if swapped else (own, given)
+            self._note(times_leave(operation, *pair), where)
 
-    def _of_column(self, name: str) -> _Span | None:
+    def _columns_of(self, nodes: tuple[Any, ...]) -> list[str]:
+        """Return the columns that a chain of operations begins with, if it picks some."""
+        first = nodes[0]
+        if first.kind.name == "COL":
+            return list(map(str, first.kwargs["names"]))
+        if first.kind.name not in ("ALL", "EXCLUDE", "NTH", "SELECTOR"):
+            return []
+        import narwhals as nw
+
+        frame = nw.from_native(self._table.slice(0, 0), eager_only=True)
+        return list(frame.select(nw.Expr(first)).columns)
+
+    def _of_column(self, name: str) -> Span | None:
         if name not in self._known:
             at = self._table.schema.get_field_index(name)
-            self._known[name] = None if at < 0 else _of_array(self._table.column(at))
+            self._known[name] = None if at < 0 else span_of(self._table.column(at))
         return self._known[name]
 
-    def _evaluated(self, nodes: tuple[Any, ...]) -> _Span | None:
+    def _evaluated(self, nodes: tuple[Any, ...]) -> Span | None:
         if not nodes:
             return None
-        array = self._array(nodes)
-        return None if array is None else _of_array(array)
+        return span_of(self._array(nodes))
 
     def _array_of(self, value: Any, node: Any = None) -> pa.ChunkedArray:
         if (nodes := getattr(value, "_nodes", None)) is not None:
             return self._array(tuple(nodes))
         if isinstance(value, str) and node is not None and not node.str_as_lit:
             return self._table.column(value)
-        return pa.chunked_array([pa.array(np.full(len(self._table), value, dtype=object).tolist())])
+        return pa.chunked_array([pa.repeat(pa.scalar(value), len(self._table))])
 
-    def _array(self, nodes: tuple[Any, ...]) -> Any:
-        """Return the values of a chain of operations, ``None`` if they are not one column."""
+    def _array(self, nodes: tuple[Any, ...]) -> pa.ChunkedArray:
+        """Return the values of a chain of operations that comes to one column."""
         import narwhals as nw
 
+        if len(nodes) == 1 and nodes[0].kind.name == "COL":
+            return self._table.column(str(nodes[0].kwargs["names"][0]))
         frame = nw.from_native(self._table, eager_only=True)
-        made = frame.select(nw.Expr(*nodes)).to_native()
-        if made.num_columns != 1:
-            return None
-        column = made.column(0)
+        (column,) = frame.select(nw.Expr(*nodes)).to_native().columns
         if len(column) == len(self._table):
             return column
         return pa.chunked_array([pa.repeat(column[0], len(self._table))])
@@ -368,77 +409,21 @@ class _Check:
         return found
 
 
+def _column(name: str) -> tuple[Any, ...]:
+    import narwhals as nw
+
+    return tuple(nw.col(name)._nodes)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
 def _is_column(value: Any) -> bool:
     nodes = getattr(value, "_nodes", None)
     return nodes is not None and len(nodes) == 1 and nodes[0].kind.name == "COL"
 
 
-def _of_literal(value: Any) -> _Span | None:
-    return _Span(value, value) if type(value) is int else None
-
-
-def _of_array(array: pa.ChunkedArray) -> _Span | None:
-    if not pa.types.is_integer(array.type):
-        return None
-    span = pc.min_max(array).as_py()
-    return _Span(0, 0) if span["min"] is None else _Span(span["min"], span["max"])
-
-
-def _joined(spans: list[_Span | None]) -> _Span | None:
-    known = [span for span in spans if span is not None]
-    if not known or len(known) < len(spans):
-        return None
-    return _Span(min(span.low for span in known), max(span.high for span in known))
-
-
-def _clipped(span: _Span) -> _Span:
-    """Return what is left where results that leave 64 bits are set apart."""
-    return _Span(max(span.low, _LOW), min(span.high, _HIGH))
-
-
-def _negated(span: _Span) -> _Span:
-    return _Span(-span.high, -span.low)
-
-
-def _absolute(span: _Span) -> _Span:
-    return _Span(0, max(abs(span.low), abs(span.high)))
-
-
-def _of_quotient(name: str, span: _Span | None, arguments: list[_Span | None]) -> _Span | None:
-    if span is None or not arguments or arguments[0] is None:
-        return None
-    over, under = (arguments[0], span) if name.startswith("__r") else (span, arguments[0])
-    bound = under if name.endswith("mod__") else over
-    most = max(abs(bound.low), abs(bound.high))
-    return _clipped(_Span(-most - 1, most))
-
-
-def _added(left: _Span, right: _Span) -> _Span:
-    return _Span(left.low + right.low, left.high + right.high)
-
-
-def _subtracted(left: _Span, right: _Span) -> _Span:
-    return _Span(left.low - right.high, left.high - right.low)
-
-
-def _multiplied(left: _Span, right: _Span) -> _Span:
-    ends = [one * other for one in (left.low, left.high) for other in (right.low, right.high)]
-    return _Span(min(ends), max(ends))
-
-
-def _raised(base: _Span, exponent: _Span) -> _Span | None:
-    if exponent.low < 0:  # which fails for these rows
-        return None
-    most = max(abs(base.low), abs(base.high))
-    if most <= 1:
-        return _Span(-1, 1)
-    if exponent.high > _BITS:
-        return _Span(_LOW - 1, _HIGH + 1)
-    return _Span(-(most**exponent.high) if base.low < 0 else 0, most**exponent.high)
-
-
-_BITS = 64
-_SPANS = {"add": _added, "sub": _subtracted, "mul": _multiplied, "pow": _raised}
 _EXACT = {
     "add": lambda left, right: left + right,
     "sub": lambda left, right: left - right,
@@ -456,7 +441,7 @@ def _leaves(operation: str, left: pa.ChunkedArray, right: pa.ChunkedArray) -> Ma
     bad: Mask = size > 1 + _ABOUT
     for row in np.flatnonzero((size >= 1 - _ABOUT) & ~bad).tolist():
         made = _EXACT[operation](int(own[row]), int(given[row]))
-        bad[row] = not _LOW <= made <= _HIGH
+        bad[row] = not LOW <= made <= HIGH
     return bad & valid
 
 
@@ -475,10 +460,10 @@ def _sizes(operation: str, left: Int64Array, right: Int64Array) -> NDArray[np.fl
 
 def _values(array: pa.ChunkedArray) -> Int64Array:
     """Return integers, 0 for nulls and for those beyond int64, which are noted by themselves."""
-    filled = array.fill_null(0)
+    filled = array.cast(pa.int64()).fill_null(0) if is_time(array.type) else array.fill_null(0)
     if pa.types.is_uint64(array.type):
         zero = pa.scalar(0, pa.uint64())
-        filled = pc.if_else(pc.greater(filled, pa.scalar(_HIGH, pa.uint64())), zero, filled)
+        filled = pc.if_else(pc.greater(filled, pa.scalar(HIGH, pa.uint64())), zero, filled)
     found: Int64Array = filled.cast(pa.int64()).to_numpy()
     return found
 
@@ -487,5 +472,5 @@ def _beyond(array: pa.ChunkedArray) -> Mask:
     """Return which integers of uint64 are not of int64."""
     if not pa.types.is_uint64(array.type):
         return np.zeros(len(array), dtype=np.bool_)
-    found: Mask = pc.greater(array.fill_null(0), pa.scalar(_HIGH, pa.uint64())).to_numpy()
+    found: Mask = pc.greater(array.fill_null(0), pa.scalar(HIGH, pa.uint64())).to_numpy()
     return found
