@@ -50,7 +50,8 @@ def times_leave(operation: str, left: pa.ChunkedArray, right: pa.ChunkedArray) -
             else:
                 middle = (low + high) // 2
                 pending += [(low, middle), (middle, high)]
-    return bad
+    valid: Mask = pc.and_(left.is_valid(), right.is_valid()).to_numpy()
+    return bad & valid  # of nulls Arrow may compute with what is in their place
 
 
 def _tried(function: Any, left: pa.ChunkedArray, right: pa.ChunkedArray) -> None:
