@@ -57,6 +57,7 @@ notebooks: $(DEV) ## execute the notebooks and save their output
 
 docs: $(DOCS) ## build the documentation into build/site
 	$(PY) -m docs.tools.capabilities
+	$(PY) -m docs.tools.types
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
 nightly: $(DEV) ## run the property tests with many examples, random graphs on Spark, and a cluster

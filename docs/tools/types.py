@@ -32,9 +32,9 @@ _HEAD = """\
 <!-- Written by `python -m docs.tools.types`: change that, not this page. -->
 
 Each line is the outcome of a test: a small pipeline reads the values, and what comes out is on the
-right, with the dead letters. The rules are in [semantics](../semantics.md) (**S-B1**). On Spark the
-same operators compute; Spark's own readers of files take the types that lowwater settles, and what
-they cannot read is a dead letter, too. [Spark](../spark.md) lists where they differ.
+right, with the dead letters. The rules are in [semantics](../semantics.md) (**S-B1**). These runs
+are embedded. On Spark the same operators compute, but files are read by Spark itself, by the types
+that lowwater settles from the first of them. [Spark](../spark.md) says more of that.
 
 - **Null** settles no type, and is ignored by aggregates.
 - **Integers** are exact: in arithmetic, sums and means, beside fractions, and in files.
@@ -71,6 +71,7 @@ def lines() -> Iterator[Line]:
     """Yield all lines of the page, in order."""
     yield from _of_files()
     yield from _of_expressions()
+    yield from _of_times()
     yield from _of_aggregates()
     yield from _of_keys()
     yield from _of_outputs()
@@ -212,6 +213,22 @@ def _of_expressions() -> Iterator[Line]:
     ):  # fmt: skip
         given = f"{kind}: {', '.join(map(str, values))}"
         yield Line("Expressions", given, f"`{text}`", _computed(kind, values, expression))
+
+
+def _of_times() -> Iterator[Line]:
+    x, most = lw.col("x"), 2**63 - 1
+    far = dt.datetime(9999, 12, 31)  # noqa: DTZ001
+    micros, lasts, lists = pa.timestamp("us"), pa.duration("us"), pa.list_(pa.int64())
+    for kind, values, text, expression in (
+        (micros, [far], 'x.dt.timestamp("ns")', x.dt.timestamp("ns")),
+        (micros, [far], 'x.dt.timestamp("us")', x.dt.timestamp("us")),
+        (micros, [far], "x - x", x - x), (lasts, [1, most], "x * 2", x * 2),
+        (lasts, [1, most], "x.dt.total_nanoseconds()", x.dt.total_nanoseconds()),
+        (lists, [[1, None], [most, 1]], "x.list.sum()", x.list.sum()),
+    ):  # fmt: skip
+        given = f"{kind}: {', '.join(map(_text, values))}"
+        yield Line("Expressions of times and lists", given, f"`{text}`",
+                   _computed(kind, values, expression))  # fmt: skip
 
 
 def _aggregated(values: list[Any], spec: Any) -> Callable[[Path], Any]:
