@@ -33,7 +33,7 @@ An entry needs a line in the CHANGELOG that says who must do what with such a st
 
 CORRECTED: Mapping[tuple[str, str], tuple[Collection[str], int]] = {
     # A retraction left traces beside larger values: 2.97e-299 beside 1e16 was summed up to 0.
-    ("numbers", "out/above/part"): (("sum_wide", "mean_wide", "var_wide", "std_wide"), 5),
+    ("numbers", "out/above/part"): (("sum_wide", "mean_wide"), 5),
 }
 """Results that were wrong, by golden and output: their names, and in how many lines."""
 
