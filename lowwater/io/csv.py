@@ -370,7 +370,7 @@ class _FileReader:
 
     def _wrong(self, name: str, shown: str) -> str:
         detail = f"{name}={shown!r} is not {self._types.get(name)}"
-        return detail if name in self._source.types else f"{detail}; types= can name another type"
+        return detail if name in self._source.types else f"{detail}; types= can name another"
 
     def _note(self, row: pa_csv.InvalidRow) -> str:
         number = len(self._noted) if row.number is None else row.number

@@ -97,6 +97,7 @@ class JsonBlocks:
         only: The fields that are read; ``None`` for all. Others may hold anything.
         given: The types of fields that are not to be settled. They are strict: a fraction is no
             integer, and an integer beside fractions is one.
+        option: The option of the reader by which users name types.
     """
 
     def __init__(
@@ -107,7 +108,9 @@ class JsonBlocks:
         skips_blank: bool,
         only: frozenset[str] | None = None,
         given: Mapping[str, pa.DataType] | None = None,
+        option: str = "types",
     ) -> None:
+        self._option = option
         self._given = dict(given or {})
         self.types: dict[str, pa.DataType] = dict(self._given)
         self._time = time
@@ -298,7 +301,12 @@ class JsonBlocks:
             kinds = pa.struct(list(self.types.items()))
             wanted = [plain_floats(row, kinds) for row in wanted]
         columns, wrong = columns_of_objects(
-            wanted, self.types, self._time, self._fractions, strict=self._given
+            wanted,
+            self.types,
+            self._time,
+            self._fractions,
+            strict=self._given,
+            option=self._option,
         )
         for index, detail in wrong.items():
             number = numbers[index]

@@ -83,6 +83,7 @@ def columns_of_objects(
     fractions: bool,
     *,
     strict: Collection[str] = (),
+    option: str = "types",
 ) -> tuple[dict[str, Values], dict[int, str]]:
     """Convert objects to columns; a missing field is null.
 
@@ -93,6 +94,7 @@ def columns_of_objects(
         fractions: Whether event times may be floats.
         strict: The columns whose types were given: a fraction is no value of one of integers, and
             an integer is a float in one of floats.
+        option: The option of the reader by which users name types.
 
     Returns:
         The columns; and for each object with a value of the wrong type what is wrong with it. The
@@ -106,7 +108,7 @@ def columns_of_objects(
         if name == time:
             columns[name] = _times(name, values, types, wrong, fractions)
         else:
-            columns[name] = _column(name, values, types, wrong, name in strict)
+            columns[name] = _column(name, values, types, wrong, name in strict, option)
     return columns, wrong
 
 
@@ -138,7 +140,12 @@ def _times(
 
 
 def _column(
-    name: str, values: list[Any], types: dict[str, pa.DataType], wrong: dict[int, str], strict: bool
+    name: str,
+    values: list[Any],
+    types: dict[str, pa.DataType],
+    wrong: dict[int, str],
+    strict: bool,
+    option: str,
 ) -> Values:
     kind = types.get(name, pa.null())
     kept: list[Any] = []
@@ -147,16 +154,13 @@ def _column(
         is_fraction = strict and pa.types.is_integer(kind) and type(value) is float
         if value is not None and (is_fraction or not fits(value, kind)):
             detail = f"{name}={given!r} is not {_said(kind)}"
-            wrong.setdefault(index, detail if strict else detail + _OTHERWISE)
+            wrong.setdefault(index, detail if strict else f"{detail}; {option}= can name another")
             value = None
         elif value is not None and (pa.types.is_null(kind) or pa.types.is_nested(kind)):
             kind = extended(kind, type_of(value))
         kept.append(value)
     types[name] = kind
     return column_of(kept, kind)
-
-
-_OTHERWISE = "; types= can name another type"
 
 
 def _as_given(value: Any, kind: pa.DataType) -> Any:

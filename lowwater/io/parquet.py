@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from lowwater.engine.graph.sources import Position, read_rows
 from lowwater.engine.records.batch import Records, readable, require_open_names
 from lowwater.engine.records.stateless import require_names
-from lowwater.errors import DataError, DataWarning, warn
+from lowwater.errors import DataError, DataWarning, InvalidArgument, warn
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
@@ -62,7 +62,7 @@ class ParquetSource:
                     raise
                 continue  # which is an error, too, once it is read
             first = first or file.name
-            require_open_names(schema.names, file.name)
+            _require_names(schema.names, self.columns, file.name)
             for column in schema:
                 found[column.name] = _wider(found.get(column.name, pa.null()), column.type)
         if not first:
@@ -122,12 +122,12 @@ class _FileReader:
         name = file.name
         with _open(file) as opened:
             given, metadata = opened.schema_arrow, opened.metadata
-        require_open_names(given.names, name)
+        _require_names(given.names, self._columns, name)
         schema = readable(given, name)
         columns = list(given.names)
         if self._columns is not None:
             columns = [column for column in self._columns if column in given.names]
-        self.learn(pa.schema([schema.field(column) for column in columns]))
+        self.learn(pa.schema([one for one in schema if one.name in columns]))
         absent = self._absent(name, columns)
         texts = tuple(key for key in self._keys if key in columns and _is_text(given, key))
         row = 0
@@ -220,6 +220,14 @@ def _unreadable(name: str, error: Exception) -> DataError:
         where=name,
         hint="Write it again, or leave it out",
     )
+
+
+def _require_names(names: list[str], only: tuple[str, ...] | None, file: str) -> None:
+    """Raise for a column with a reserved name, and for two of one name that are read."""
+    require_open_names(names, file)
+    for name in names if only is None else only:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"two columns are called {name!r}", where=file, hint="Rename one")
 
 
 def _wider(known: pa.DataType, found: pa.DataType) -> pa.DataType:

@@ -135,7 +135,7 @@ def test_one_word_among_numbers_is_one_dead_letter(tmp_path: Path) -> None:
     result = read(tmp_path, text)
     assert [row["v"] for row in result.values()] == list(range(999))
     (letter,) = result.errors
-    assert letter.detail == "v='n.a.' is not int64; types= can name another type"
+    assert letter.detail == "v='n.a.' is not int64; types= can name another"
 
 
 def test_compressed_files_need_no_ending(tmp_path: Path) -> None:

@@ -129,7 +129,12 @@ class MessageDecoder:
         self._key = key
         self._keys: dict[int, Any] = {}
         self._json = JsonBlocks(
-            self._time, fractions, skips_blank=False, only=self._only, given=self._given
+            self._time,
+            fractions,
+            skips_blank=False,
+            only=self._only,
+            given=self._given,
+            option="schema",
         )
         self._json.types.update(types or self._given)
 
@@ -274,7 +279,12 @@ class MessageDecoder:
             objects.append(found)
             rows.append(row)
         columns, wrong = columns_of_objects(
-            objects, self.types, self._time, self._fractions, strict=self._given
+            objects,
+            self.types,
+            self._time,
+            self._fractions,
+            strict=self._given,
+            option="schema",
         )
         for index, detail in wrong.items():
             letters.append((rows[index], self._letter(messages[rows[index]], "wrong_type", detail)))

@@ -299,3 +299,12 @@ def test_hexadecimal_digits_are_no_integer(text: str, tmp_path: Path) -> None:
     found, letters = echoed(read("csv", path))
     assert letters == []
     assert [row["v"].strip() for row in found] == [text.strip()] * 3
+
+
+def test_two_columns_of_one_name_are_an_error_unless_they_are_not_read(tmp_path: Path) -> None:
+    twins = pa.Table.from_arrays([pa.array([1])] * 3, names=["at", "k", "k"])
+    pq.write_table(twins, tmp_path / "a.parquet")
+    with pytest.raises(lw.InvalidArgument, match="two columns are called 'k'"):
+        echoed(read("parquet", tmp_path))
+    stream = read("parquet", tmp_path, columns=["at"])
+    assert stream.map(dict).collect(progress=False).values() == [{"at": 1}]

@@ -489,6 +489,14 @@ def test_fields_that_are_not_wanted_may_hold_anything() -> None:
     assert rows == [{"at": 1, "n": n, "key": "a"} for n in range(len(odd))]
 
 
+def test_a_value_of_another_type_names_the_option_of_this_reader() -> None:
+    decoder = MessageDecoder("t", "json", MessageColumns(), "at", False, {}, None)
+    pairs: list[Message] = [(None, b'{"at":1,"n":1}'), (None, b'{"at":1,"n":"x"}')]
+    messages = [Stored(("t", 0, number), pair, number) for number, pair in enumerate(pairs)]
+    (letter,) = decoder.records(messages).unreadable
+    assert letter.detail == "n='x' is not int64; schema= can name another"
+
+
 def test_times_of_day_and_maps_of_json() -> None:
     known = (("at", pa.int64()), ("t", pa.time64("us")), ("m", pa.map_(pa.string(), pa.int64())))
     values = [
