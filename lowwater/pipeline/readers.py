@@ -345,10 +345,15 @@ def read_jsonl(
     following = follow_of(files, options)
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     for name, kind in named.items():
-        if name == time or not is_of_json(kind):
+        if name == time:
             raise InvalidArgument(
-                f"types= cannot say that {name!r} is {kind}: "
-                + ("it is the event time" if name == time else "JSON has no such values"),
+                f"types= cannot say that {name!r} is {kind}: it is the event time",
+                where="read_jsonl",
+                hint="Leave it out: unit= and timezone= say how times are written",
+            )
+        if not is_of_json(kind):
+            raise InvalidArgument(
+                f"types= cannot say that {name!r} is {kind}: JSON has no such values",
                 where="read_jsonl",
                 hint=f"Read it as text, and convert it: with_columns({name}=lw.col({name!r})...)",
             )
@@ -595,14 +600,15 @@ def _chosen(
     """Return the columns to read: those of the time and of the clock, too."""
     if columns is None:
         return None
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    chosen = () if isinstance(columns, str) else tuple(columns)
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in chosen):
         raise InvalidArgument(
             f"{describe('columns', columns)} are not the names of columns",
             hint='Use a list such as ["user", "amount"]',
         )
     clock = options.get("clock")
     always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
-    return tuple(dict.fromkeys((*columns, *always)))
+    return tuple(dict.fromkeys((*chosen, *always)))
 
 
 def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:
