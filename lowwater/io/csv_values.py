@@ -183,13 +183,13 @@ def _numbers(texts: pa.Array, kind: pa.DataType, *, strict: bool) -> tuple[Value
         pass
     is_integer = _where(texts, _DIGITS)
     is_fraction = _where(texts, f"{_NUMBER}|{_INFINITE}") & ~is_integer
+    if strict and of_integers:
+        is_fraction = np.zeros(len(texts), np.bool_)
     fractions, unread = cast_rows(texts.filter(pa.array(is_fraction)), pa.float64())
     is_fraction[np.flatnonzero(is_fraction)[unread]] = False
     wrong = _where(texts, "") & ~is_integer & ~is_fraction
     integers = _integers(texts.filter(pa.array(is_integer)), kind)
     if strict and of_integers:
-        wrong |= is_fraction
-        is_fraction = np.zeros(len(texts), np.bool_)
         fitting = _fitting(integers, kind)
         wrong[np.flatnonzero(is_integer)[~fitting]] = True
         integers = [one for one, fits in zip(integers, fitting.tolist(), strict=True) if fits]

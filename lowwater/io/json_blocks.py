@@ -98,6 +98,7 @@ class JsonBlocks:
         given: The types of fields that are not to be settled. They are strict: a fraction is no
             integer, and an integer beside fractions is one.
         option: The option of the reader by which users name types.
+        is_settled: Whether ``given`` has the types of all fields that the first objects have.
     """
 
     def __init__(
@@ -109,8 +110,10 @@ class JsonBlocks:
         only: frozenset[str] | None = None,
         given: Mapping[str, pa.DataType] | None = None,
         option: str = "types",
+        is_settled: bool = False,
     ) -> None:
         self._option = option
+        self._is_settled = is_settled
         self._given = dict(given or {})
         self.types: dict[str, pa.DataType] = dict(self._given)
         self._time = time
@@ -121,6 +124,8 @@ class JsonBlocks:
     @property
     def is_settled(self) -> bool:
         """Whether the types of the first lines' fields are settled."""
+        if self._is_settled:
+            return True
         if self._only is not None and self._given.keys() >= self._only:
             return True
         return len(self.types) > len(self._given)
@@ -140,6 +145,7 @@ class JsonBlocks:
         usable = [part for part in parts if part.length]
         if not usable:  # no column is missing from lines that are all unusable
             return ParsedBlock(None, letters=letters)
+        self._is_settled = True
         rows = np.concatenate([part.lines for part in usable])
         whole = len(rows) == len(lines)
         batch, odd = self._joined(usable)

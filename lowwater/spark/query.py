@@ -34,6 +34,7 @@ from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
 from lowwater.spark.own_state import own_backend, place_of, require_time
 from lowwater.spark.reading import (
     FileSource,
+    SourceFrame,
     frame_of_source,
     may_be_pruned,
     names_of_files,
@@ -46,7 +47,7 @@ from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
 from lowwater.spark.state_backends import GrowingBackend, StateBackend
 from lowwater.spark.supported import clock_of, require_supported
-from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted
+from lowwater.spark.types import arrow_type, numbered, quoted
 from lowwater.spark.versioned import HOT_BYTES, RocksBackend, backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
@@ -84,7 +85,7 @@ def outputs_on_spark(
     if streaming and options.drain:
         _require_last_batch(spark)
     given = {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()}
-    types = ColumnTypes(graph, [arrow_schema(one.frame.schema) for one in sources], given)
+    types = ColumnTypes(graph, [one.given.schema for one in sources], given)
     for stage in graph.stages:
         _require_columns(stage, types)
     ahead = None if options.max_ahead is None else duration(options.max_ahead)
@@ -140,6 +141,7 @@ def outputs_on_spark(
             options.on_error,
             keep_records=sides,
             files=names_of_files(one.read.source),
+            text=one.given.text,
         )
         packs.append(_pack_call(one, packer, calls[0], tells_now=tells_now))
     packed = [_packed(read, pack, place) for read, pack in packs]
@@ -174,6 +176,7 @@ def outputs_on_spark(
 @dataclass(frozen=True, slots=True)
 class _Source:
     read: Read
+    given: SourceFrame
     frame: DataFrame
     signals: Signals
     carries_clock: bool
@@ -187,19 +190,21 @@ def _source_of(
     flows = [flow for stage in graph.stages for flow in stage.inputs if flow.origin is read]
     stages = [stage for stage in graph.stages if any(flow.origin is read for flow in stage.inputs)]
     keys = stages[0].keys if len(stages) == 1 else ()
-    frame = frame_of_source(spark, read.source, keys, options.files_per_batch)
+    given = frame_of_source(spark, read.source, keys, options.files_per_batch)
     plain = not any(flow.steps for flow in flows)
     named = {*time_columns(signals), *([read.time] if plain else ())}
-    require_names(sorted(named), frame.columns, "to_spark")
-    frame = with_places(frame, read.source, read.watermark)
-    if read.times.unit is None and plain:
+    require_names(sorted(named), given.schema.names, "to_spark")
+    frame = with_places(given.frame, read.source, read.watermark)
+    if read.times.unit is None and plain and given.text is None:
         warn_of_first_time(frame, read.time, graph.name_of(read))
     columns = list(frame.columns)
-    if plain and options.outputs != "all" and options.on_error != "raise":
+    # Of text all columns are read: a record with a wrong value in any of them is a dead letter.
+    is_pruned = plain and given.text is None
+    if is_pruned and options.outputs != "all" and options.on_error != "raise":
         needed = _read(read, stages, signals)
         if needed is not None:
             columns = [name for name in columns if name in needed or name.startswith(HIDDEN)]
-    return _Source(read, frame, signals, carries_clock, columns)
+    return _Source(read, given, frame, signals, carries_clock, columns)
 
 
 def _read(read: Read, stages: Sequence[Stage], signals: Signals) -> set[str] | None:
@@ -298,7 +303,7 @@ def _packed(read: DataFrame, pack: PackCall, place: CellPlace | None) -> DataFra
 
 def _fits_one_task(graph: Graph, source: _Source, place: CellPlace) -> bool:
     """Whether a pipeline may be packed and stepped in one task of each micro-batch."""
-    if place.partitions > 1 or not is_order_free(graph, arrow_schema(source.frame.schema)):
+    if place.partitions > 1 or not is_order_free(graph, source.given.schema):
         return False
     if isinstance(source.read.source, FileSource):
         return True

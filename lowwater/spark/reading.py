@@ -35,7 +35,7 @@ from lowwater.io.parquet import ParquetSource
 from lowwater.io.partitions import Partitions
 from lowwater.io.paths import is_remote
 from lowwater.spark.instants import in_utc
-from lowwater.spark.source_packer import CORRUPT
+from lowwater.spark.text_files import CORRUPT, TEXT, FileText, text_of
 from lowwater.spark.types import arrow_schema, quoted, spark_like, spark_schema
 from lowwater.watermark import FinishedFiles, PerPartition
 from lowwater.watermark.observed import ORIGIN, PARTITION
@@ -43,15 +43,16 @@ from lowwater.watermark.observed import ORIGIN, PARTITION
 FileSource: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
 
 _ROWS = 1 << 17
+_LINE = "value"
 _FORMATS: dict[type[FileSource], str] = {
     ParquetSource: "parquet",
     CsvSource: "csv",
-    JsonLinesSource: "json",
+    JsonLinesSource: "text",
 }
 _SUFFIXES = {
     "parquet": "*.{parquet,pq}",
     "csv": "*.{csv,csv.gz}",
-    "json": "*.{jsonl,ndjson,jsonl.gz,ndjson.gz}",
+    "text": "*.{jsonl,ndjson,jsonl.gz,ndjson.gz}",
 }
 # Spark's parser reads an unquoted empty field as this, which is null; a quoted one stays "".
 _NO_TEXT = "\0null"
@@ -59,9 +60,30 @@ _NO_TEXT = "\0null"
 _CHEAP = {"LocalRelation", "LogicalRDD", "LogicalRelation", "Project", "Range"}
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class SourceFrame:
+    """What Spark reads of a source.
+
+    Args:
+        frame: What Spark reads.
+        schema: The columns of the records.
+        text: Makes records of it; ``None``: they are its rows.
+    """
+
+    frame: DataFrame
+    schema: pa.Schema
+    text: FileText | None = None
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> SourceFrame:
+        """Return a DataFrame whose rows are the records."""
+        return cls(frame, arrow_schema(frame.schema))
+
+
 def frame_of_source(
     spark: SparkSession, source: Source, keys: tuple[str, ...], files_per_batch: int | None
-) -> DataFrame:
+) -> SourceFrame:
     """Return the DataFrame that reads what a source reads.
 
     A folder of files becomes a stream that also reads files added later; data in memory becomes a
@@ -86,10 +108,9 @@ def frame_of_source(
             hint='Leave it out; a DataFrame is read with its own option("maxFilesPerTrigger", ...)',
         )
     if isinstance(source, SparkSource):
-        frame: DataFrame = source.frame
-        return frame
+        return SourceFrame.of(source.frame)
     if isinstance(source, (IterableSource, ArrowSource, ColumnsSource, LazySource)):
-        return _in_memory(spark, source, keys)
+        return SourceFrame.of(_in_memory(spark, source, keys))
     raise UnsupportedByRunner(
         f"{source!r} cannot be read by Spark",
         where="to_spark",
@@ -154,7 +175,7 @@ def _without_glob(path: str) -> Path:
     return Path(*takewhile(lambda part: not glob.has_magic(part), Path(path).parts))
 
 
-def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None) -> DataFrame:
+def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None) -> SourceFrame:
     kind, paths = _FORMATS[type(source)], source.paths
     for path in filter(is_remote, paths):
         raise UnsupportedByRunner(
@@ -177,18 +198,21 @@ def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None)
     _warn_of_order(paths, kind)
     reader = spark.readStream
     made = spark_schema(schema)
-    if kind != "parquet":
-        made = StructType([*made.fields, StructField(CORRUPT, StringType())])
-        reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
+    if isinstance(source, JsonLinesSource):
+        made = StructType([StructField(_LINE, StringType()), *(made[name] for name in in_paths)])
+        reader = reader.option("lineSep", "\n")
     if isinstance(source, CsvSource):
+        texts = [
+            one if one.name in in_paths else StructField(one.name, StringType()) for one in made
+        ]
+        made = StructType([*texts, StructField(CORRUPT, StringType())])
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
         reader = reader.option("header", True).option("sep", source.delimiter)
         # Otherwise Spark assigns columns by position and ignores the header of each file.
         reader = reader.option("enforceSchema", False).option("nullValue", _NO_TEXT)
         # In a quoted field quotes are doubled, a backslash is a plain character, and line breaks
         # are part of the value.
         reader = reader.option("escape", '"').option("multiLine", True)
-    if isinstance(source, JsonLinesSource):
-        reader = reader.option("allowSingleQuotes", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     if all(Path(path).is_dir() for path in paths):  # a folder means all such files below it
@@ -202,7 +226,24 @@ def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None)
             where="to_spark",
             hint="Give the folder that they are in, not a glob",
         )
-    return reader.format(kind).schema(made).load(_as_one(paths))
+    return _read(source, schema, in_paths, reader.format(kind).schema(made).load(_as_one(paths)))
+
+
+def _read(
+    source: FileSource, schema: pa.Schema, in_paths: Sequence[str], frame: DataFrame
+) -> SourceFrame:
+    """Return what Spark reads of files, and what is to be read in its tasks."""
+    known = arrow_schema(spark_schema(schema))
+    if isinstance(source, ParquetSource):
+        return SourceFrame(frame, known)
+    in_files = pa.schema([field for field in known if field.name not in in_paths])
+    text = text_of(source, in_files)
+    if isinstance(source, JsonLinesSource):
+        lines = F.col(_LINE).cast("binary").alias(TEXT)
+        return SourceFrame(frame.select(lines, *map(quoted, in_paths)), known, text)
+    fields = [quoted(name).cast("binary").alias(name) for name in in_files.names]
+    others = [*map(quoted, in_paths), F.col(CORRUPT)]
+    return SourceFrame(frame.select(*fields, *others), known, text)
 
 
 def _endings(kind: str) -> tuple[str, ...]:

@@ -30,14 +30,13 @@ from lowwater.spark.level import entry_of, needs_records
 from lowwater.spark.levels import Levels
 from lowwater.spark.messages import Elements, Message, Port, joined_tables, observed_table
 from lowwater.spark.signals import Signal, Signals
+from lowwater.spark.text_files import FileText
 from lowwater.time import START_OF_TIME
 from lowwater.watermark import Telling, WatermarkEstimator, columns_read, telling
 from lowwater.watermark.observed import ORIGIN, PARTITION
 
 NOW = HIDDEN + "now"
 """The column of the micro-batch's own time, int64 microseconds."""
-CORRUPT = HIDDEN + "corrupt"
-"""The column in which Spark reports lines that it cannot parse."""
 
 _ROWS_AT_ONCE = 500_000
 _ALL = 1 << 62
@@ -87,6 +86,7 @@ class SourcePacker:
             that fails stops the query.
         keep_records: Whether late elements leave the pipeline, with their records.
         files: What the paths of files that are read begin with: whole, and as the source writes it.
+        text: Reads the text of files; ``None``: Spark reads the source.
     """
 
     levels: Levels
@@ -96,6 +96,7 @@ class SourcePacker:
     on_error: OnError | None
     keep_records: bool
     files: tuple[tuple[str, str], ...] = ()
+    text: FileText | None = None
 
     def pack(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[PackedRecords]:
         """Yield what is sent of a partition, for each of its stretches; at least once.
@@ -124,20 +125,21 @@ class SourcePacker:
             durable=False,
         )
         ledger = _Ledger(self.levels.graph.name_of(read), reader)
+        text = None if self.text is None else self.text.reader()
         sequence = 0
-        for stretch in stretches(batches):
-            records = Records.from_arrow(in_utc(stretch))
-            packed = PackedRecords(events=len(stretch))
-            now = None
-            if NOW in records.columns:
-                now = int(records.columns[NOW].data[0])
-                records = _without(records, NOW)
+        for given in stretches(batches):
+            stretch, now = in_utc(given), None
+            if NOW in stretch.schema.names:
+                now = stretch.column(NOW)[0].as_py()
+                stretch = stretch.drop_columns([NOW])
+            records = Records.from_arrow(stretch) if text is None else text.read(stretch)
+            letters = self._set_aside(records.unreadable)
+            packed = PackedRecords(records.length + len(letters), dead_letters=letters)
             if ORIGIN in records.columns:
                 named = {**records.columns, ORIGIN: self._names(records.columns[ORIGIN])}
                 records = records.replaced(named)
             signal, records = self.signals.split(records)
             clock.at = (now or 0) if signal.clock is None else signal.clock
-            records = self._readable(records, packed.dead_letters)
             cuts: list[SourceCut] = []
             ledger.read(records.length)
             if records.length:
@@ -172,23 +174,14 @@ class SourcePacker:
                 return str(written / path.relative_to(whole))
         return str(path)
 
-    def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
-        """Make dead letters of the lines that Spark could not parse."""
-        corrupt = records.columns.get(CORRUPT)
-        if corrupt is None:
-            return records
-        records = _without(records, CORRUPT)
-        broken = corrupt.to_arrow().is_valid().to_numpy(zero_copy_only=False)
-        if not broken.any():
-            return records
-        lines = corrupt.take(np.flatnonzero(broken)).to_list()
-        if self.on_error == "raise":
+    def _set_aside(self, letters: Sequence[ErrorRecord]) -> list[ErrorRecord]:
+        """Return what is set aside of what cannot be read; raise if nothing is to be."""
+        if letters and self.on_error == "raise":
             raise DataError(
-                f"a line cannot be read: {lines[0]!r}",
-                hint='Fix it, or use on_error="dead_letter" to set such lines aside',
+                f"a record cannot be read: {letters[0].record!r}: {letters[0].detail}",
+                hint='Fix it, or use on_error="dead_letter" to set such records aside',
             )
-        dead_letters += [ErrorRecord(line, "malformed", "it cannot be read") for line in lines]
-        return records.take(np.flatnonzero(~broken))
+        return list(letters)
 
     def _send(
         self,
@@ -309,10 +302,6 @@ def _elements(cuts: Sequence[SourceCut], edge: int) -> Elements | None:
     if len(found) < 2:
         return found[0] if found else None
     return Elements.of_tables([one.to_table() for one in found])
-
-
-def _without(records: Records, name: str) -> Records:
-    return records.replaced({n: c for n, c in records.columns.items() if n != name})
 
 
 def stretches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

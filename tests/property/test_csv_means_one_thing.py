@@ -123,6 +123,27 @@ def test_a_column_whose_first_block_is_empty_is_settled_by_its_first_value(tmp_p
     assert pane.values == {"s": count - 1, "n": count - 35_001}
 
 
+GIVEN = ["int64", "int32", "uint64", "double", "string", "bool", "date32", "timestamp[us]"]
+ANY = sorted({text for texts in COLUMNS.values() for text in texts})
+
+
+@given(st.sampled_from(GIVEN), st.lists(st.sampled_from(ANY), min_size=1, max_size=12))
+def test_a_value_of_a_type_that_is_given_is_what_it_is_alone(
+    tmp_path_factory: Any, kind: str, texts: list[str]
+) -> None:
+    """However many others in its block are not of the type."""
+    folder = tmp_path_factory.mktemp("csv")
+    types = {"v": kind if "[" not in kind else pa.timestamp("us")}
+    whole = read(folder, "t,v\n" + "".join(f"{at},{v}\n" for at, v in enumerate(texts)), types=types)
+    rows, letters = [], []
+    for at, text in enumerate(texts):
+        alone = read(folder, f"t,v\n{at},{text}\n", types=types)
+        rows += alone.values()
+        letters += [(one.record, one.reason, one.detail) for one in alone.errors]
+    assert [repr(row) for row in whole.values()] == [repr(row) for row in rows]
+    assert [(one.record, one.reason, one.detail) for one in whole.errors] == letters
+
+
 def test_a_type_that_is_given_is_never_widened(tmp_path: Path) -> None:
     text = f"t,v\n1,{BIG + 1}\n2,7.0\n3,x\n4,{BIG + 3}\n"
     result = read(tmp_path, text, types={"v": pa.int64()})
