@@ -59,7 +59,7 @@ def counts(report: Any) -> dict[str, dict[str, Any]]:
         InvalidArgument: It is no progress report.
     """
     try:
-        row = report["observedMetrics"].get(METRICS)
+        row = _by_name(report["observedMetrics"].get(METRICS))
     except (TypeError, KeyError, AttributeError):
         raise InvalidArgument(
             f"{describe('report', report)} is no progress report of a streaming query",
@@ -84,6 +84,14 @@ def counts(report: Any) -> dict[str, dict[str, Any]]:
         METRICS: total,
         **{f"{METRICS}: {name}": _of_place(by_place[at], reads) for name, at, reads in places},
     }
+
+
+def _by_name(row: Any) -> Any:
+    """Return observed metrics by name; Spark Connect has their values and their schema apart."""
+    if row is None or _COUNTED in row:
+        return row
+    names = (field["name"] for field in row["schema"]["fields"])
+    return dict(zip(names, row["values"], strict=True))
 
 
 def _of_total(name: str, one: Mapping[str, Any], ends: set[int]) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import lowwater as lw
 from lowwater.errors import UnsupportedByRunner
-from lowwater.spark import recommended
+from lowwater.spark import counts, progress, recommended
 from lowwater.spark.versioned import CHECKPOINTS
 
 
@@ -42,6 +42,9 @@ def main(url: str, folder: Path) -> None:
             .start()
         )
         query.awaitTermination()
+        told, reports = progress(query), query.recentProgress
+        summed = sum(counts(report)["lowwater"]["on_time"] for report in reports)
+        print("told", told.events, sum(told.panes.values()), summed)
         print(state, spark.read.parquet(str(folder / state)).count())
     spark.conf.set(CHECKPOINTS, str(folder / "checkpoints"))
     try:

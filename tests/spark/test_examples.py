@@ -73,7 +73,9 @@ def test_it_works_over_spark_connect(connect: str, tmp_path: Path) -> None:
         check=False,
     )
     assert not done.returncode, done.stderr
-    assert done.stdout.split() == ["static", "5", "inline", "4", "rocksdb", "4", "refused"]
+    assert done.stdout.splitlines() == [
+        "static 5", "told 50 4 4", "inline 4", "told 50 4 4", "rocksdb 4", "refused",
+    ]  # fmt: skip
 
 
 @pytest.mark.long
