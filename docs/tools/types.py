@@ -1,13 +1,16 @@
 """Tries what becomes of each type of value, and writes ``docs/reference/types.md``.
 
-``python -m docs.tools.types`` runs a small pipeline for each line of the page, and writes what came
-out. ``tests/docs/test_types.py`` checks that the page is current.
+``python -m docs.tools.types`` runs a small pipeline for each line of the page, embedded and on
+Spark, and writes what came out. ``tests/docs/test_types.py`` checks that the page is current, and
+``tests/spark/test_types.py`` that it is on Spark.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+import os
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lowwater as lw
+from lowwater.errors import UnsupportedByRunner
 
 PAGE = Path(__file__).parents[1] / "reference" / "types.md"
 Outcome: TypeAlias = tuple[str, str]
@@ -32,9 +36,11 @@ _HEAD = """\
 <!-- Written by `python -m docs.tools.types`: change that, not this page. -->
 
 Each line is the outcome of a test: a small pipeline reads the values, and what comes out is on the
-right, with the dead letters. The rules are in [semantics](../semantics.md) (**S-B1**). These runs
-are embedded. On Spark the same operators compute, but files are read by Spark itself, by the types
-that lowwater settles from the first of them. [Spark](../spark.md) says more of that.
+right, with the dead letters. The rules are in [semantics](../semantics.md) (**S-B1**). All lines
+but those of written files are tried on [Spark](../spark.md) too: where the last column is empty,
+the outcome is the same there. It differs where Spark must know types beforehand. A type that the
+first values show is then as strict as if `types=` had said it, but for floats. And a column in
+memory has one type: values of several are refused, in words that name the column.
 
 - **Null** settles no type, and is ignored by aggregates.
 - **Integers** are exact: in arithmetic, sums and means, beside fractions, and in files.
@@ -53,18 +59,29 @@ class Line:
         area: Its table.
         given: What is given, as text.
         what: What is done with it, as text.
-        run: Does it, in a folder of its own.
+        make: Makes the pipeline, in a folder of its own; or does it and returns what is there then.
+        shown: Says what a row of its output shows; ``None``: it is for an embedded run alone.
+        types: The types of the output that Spark cannot know.
     """
 
     area: str
     given: str
     what: str
-    run: Callable[[Path], Any]
+    make: Callable[[Path], Any]
+    shown: Callable[[Any], str] | None = None
+    types: tuple[str, ...] = ()
+
+    @property
+    def is_for_spark(self) -> bool:
+        """Whether it can be tried on Spark."""
+        return self.shown is not None
 
 
 class _Echo:
+    """Emits values as user code sees them."""
+
     def on_record(self, record: Any, ctx: Any) -> None:
-        ctx.emit({"v": record["v"]})
+        ctx.emit({"v": _text(record["v"])})
 
 
 def lines() -> Iterator[Line]:
@@ -77,39 +94,112 @@ def lines() -> Iterator[Line]:
     yield from _of_outputs()
 
 
-def outcome(line: Line) -> Outcome:
-    """Return what comes out, and the dead letters."""
+def outcome(line: Line, spark: Any = None) -> Outcome:
+    """Return what comes out, and the dead letters.
+
+    Args:
+        line: The line.
+        spark: The session to run it on; ``None``: it runs embedded.
+    """
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", lw.LowwaterWarning)
         try:
-            made = line.run(Path(folder))
-        except (lw.DataError, lw.InvalidArgument) as error:
+            made = line.make(Path(folder))
+            if line.shown is None:
+                return made, ""
+            if spark is None:
+                rows, told = _embedded(made, echoes=bool(line.types))
+            else:
+                types = dict.fromkeys(line.types, "string")
+                found = _on_spark(made, types, spark, folder)
+                if found is None:
+                    return "the query stops", ""
+                rows, told = found
+        except (lw.DataError, lw.InvalidArgument, UnsupportedByRunner) as error:
             return f"{type(error).__name__}: {error.what}".replace(f"{folder}/", ""), ""
-    if isinstance(made, str):
-        return made, ""
-    values, letters = made
-    told = [f"{one.reason}" for one in letters]
-    return _shown(values), ", ".join(f"{told.count(one)} {one}" for one in dict.fromkeys(told))
+    counts = (f"{told.count(one)} {one}" for one in dict.fromkeys(sorted(told)))
+    return ", ".join(map(line.shown, rows)) or "nothing", ", ".join(counts)
 
 
-def page() -> str:
-    """Return the page as Markdown."""
+def page(spark: Callable[[Line, Outcome], str]) -> str:
+    """Return the page as Markdown.
+
+    Args:
+        spark: Returns the last cell of a line, given what comes out of an embedded run.
+    """
     parts = [_HEAD]
     area = ""
     for line in lines():
         if line.area != area:
             area = line.area
-            parts.append(f"\n## {area}\n\n| given | what | comes out | dead letters |\n")
-            parts.append("|---|---|---|---|\n")
-        found, letters = outcome(line)
-        cells = (f"`{line.given}`", line.what, f"`{found}`", letters)
+            heads = ["given", "what", "comes out", "dead letters"] + ["on Spark"] * line.is_for_spark
+            parts.append(f"\n## {area}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n")
+        found = outcome(line)
+        cells = [f"`{line.given}`", line.what, f"`{found[0]}`", found[1]]
+        if line.is_for_spark:
+            cells.append(spark(line, found))
         parts.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
     return "".join(parts)
 
 
-def _shown(values: list[Any]) -> str:
-    texts = [_text(value) for value in values]
-    return ", ".join(texts) if texts else "nothing"
+def cell_on_spark(line: Line, found: Outcome, spark: Any) -> str:
+    """Return the last cell of a line: empty if the outcome on Spark is that of an embedded run."""
+    other = outcome(line, spark)
+    if other == found:
+        return ""
+    if re.match(r"[A-Z]\w+: ", other[0]):
+        return "refused"
+    return f"`{other[0]}`" + (f"; {other[1]}" if other[1] else "")
+
+
+def last_cells() -> dict[tuple[str, str, str], str]:
+    """Return the last cells of the page as it is, by table, what is given, and what is done."""
+    cells: dict[tuple[str, str, str], str] = {}
+    area = ""
+    for text in PAGE.read_text().splitlines():
+        area = text[3:] if text.startswith("## ") else area
+        parts = re.split(r"(?<!\\)\|", text)[1:-1] if text.startswith("|") else []
+        if len(parts) == 5:
+            given, what, _, _, last = (part.replace("\\|", "|").strip() for part in parts)
+            cells[area, given.strip("`"), what] = last
+    return cells
+
+
+def _embedded(made: Any, *, echoes: bool) -> tuple[list[Any], list[str]]:
+    letters: list[Any] = []
+    result = made.collect(
+        on_error="dead_letter", on_dead_letter=letters.append, bundle_size=1, progress=False
+    )
+    rows = result.values() if echoes else [{**p.values, "k": p.key} for p in result.panes]
+    return rows, [letter.reason for letter in letters]
+
+
+def _on_spark(
+    made: Any, types: dict[str, str], spark: Any, folder: str
+) -> tuple[list[Any], list[str]] | None:
+    from pyspark.errors import PySparkException
+
+    rows: list[Any] = []
+    options: dict[str, Any] = {"outputs": "all", "on_error": "dead_letter", "key_groups": 1}
+    if any(Path(folder).iterdir()):
+        options["files_per_batch"] = 1  # in a micro-batch the largest file comes first
+    frame = made.to_spark(spark, types=types, **options)
+    if frame.isStreaming:
+        query = (
+            frame.writeStream.foreachBatch(lambda part, _: rows.extend(part.toArrow().to_pylist()))
+            .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
+        )  # fmt: skip
+        try:
+            query.awaitTermination()
+        except PySparkException:
+            return None
+    else:
+        try:
+            rows += frame.toArrow().to_pylist()
+        except PySparkException:
+            return None
+    told = [row["reason"] for row in rows if row["output"] == "dead_letter"]
+    return [row for row in rows if row["output"] == "pane"], told
 
 
 def _text(value: Any) -> str:
@@ -118,13 +208,11 @@ def _text(value: Any) -> str:
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
-def _echoed(stream: lw.Stream) -> tuple[list[Any], list[Any]]:
-    letters: list[Any] = []
-    result = (
-        stream.key_by(k=lw.lit(1)).process(_Echo())
-        .collect(on_error="dead_letter", on_dead_letter=letters.append, progress=False)
-    )  # fmt: skip
-    return [row["v"] for row in result.values()], letters
+def _echoed(stream: lw.Stream) -> Any:
+    return stream.key_by(k=lw.lit(1)).process(_Echo())
+
+
+_ECHO: dict[str, Any] = {"shown": lambda row: row["v"], "types": ("v",)}
 
 
 def _csv(*texts: str, **options: Any) -> Callable[[Path], Any]:
@@ -149,8 +237,9 @@ def _parquet(*parts: pa.Array, old: bool = False) -> Callable[[Path], Any]:
     def run(folder: Path) -> Any:
         for number, part in enumerate(parts):
             table = pa.table({"at": pa.array([1] * len(part), pa.int64()), "v": part})
-            path = folder / f"{number}.parquet"
+            path = folder / f"{number}.parquet"  # which Spark reads by their times
             pq.write_table(table, path, use_deprecated_int96_timestamps=old)
+            os.utime(path, (number, number))
         return _echoed(lw.read_parquet(folder, time="at", unit="s"))
 
     return run
@@ -166,7 +255,7 @@ def _of_files() -> Iterator[Line]:
         (("1.10", "2.255"), {"types": {"v": pa.decimal128(9, 2)}}),
     ):  # fmt: skip
         what = f"`types={options['types']['v']}`" if options else "read"
-        yield Line(csv, "; ".join(given), what, _csv(*given, **options))
+        yield Line(csv, "; ".join(given), what, _csv(*given, **options), **_ECHO)
     for given, options in (
         (("1", "9007199254740993", "0.5"), {}), (("1", "18446744073709551616"), {}),
         (("1", '"x"'), {}), (("null", "1"), {}), (('"2024-05-01T12:00:00+02:00"',), {}),
@@ -175,7 +264,7 @@ def _of_files() -> Iterator[Line]:
         (("1.10", "2"), {"types": {"v": pa.decimal128(9, 2)}}),
     ):  # fmt: skip
         what = f"`types={options['types']['v']}`" if options else "read"
-        yield Line(json, "; ".join(given), what, _json(*given, **options))
+        yield Line(json, "; ".join(given), what, _json(*given, **options), **_ECHO)
     naive = pa.timestamp("us")
     for name, parts, old in (
         ("null; int64", (pa.nulls(1), pa.array([BIG])), False),
@@ -186,7 +275,7 @@ def _of_files() -> Iterator[Line]:
         ("decimal128(5, 2)", (pa.array([Decimal("1.10")]),), False),
         ("dictionary<string>", (pa.array(["a"]).dictionary_encode(),), False),
     ):
-        yield Line(parquet, name, "read", _parquet(*parts, old=old))
+        yield Line(parquet, name, "read", _parquet(*parts, old=old), **_ECHO)
 
 
 def _computed(kind: pa.DataType, values: list[Any], expression: Any) -> Callable[[Path], Any]:
@@ -212,7 +301,8 @@ def _of_expressions() -> Iterator[Line]:
         (pa.float64(), [1e308], "x * 10", x * 10),
     ):  # fmt: skip
         given = f"{kind}: {', '.join(map(str, values))}"
-        yield Line("Expressions", given, f"`{text}`", _computed(kind, values, expression))
+        made = _computed(kind, values, expression)
+        yield Line("Expressions", given, f"`{text}`", made, **_ECHO)
 
 
 def _of_times() -> Iterator[Line]:
@@ -228,21 +318,14 @@ def _of_times() -> Iterator[Line]:
     ):  # fmt: skip
         given = f"{kind}: {', '.join(map(_text, values))}"
         yield Line("Expressions of times and lists", given, f"`{text}`",
-                   _computed(kind, values, expression))  # fmt: skip
+                   _computed(kind, values, expression), **_ECHO)  # fmt: skip
 
 
 def _aggregated(values: list[Any], spec: Any) -> Callable[[Path], Any]:
     def run(_folder: Path) -> Any:
         rows = [{"at": at, "k": 1, "v": value} for at, value in enumerate(values)]
-        letters: list[Any] = []
-        stage = (
-            lw.from_iterable(rows, time="at", unit="us").key_by("k")
-            .window(lw.FixedWindows("1h")).aggregate(r=spec)
-        )  # fmt: skip
-        found = stage.collect(
-            on_error="dead_letter", on_dead_letter=letters.append, bundle_size=1, progress=False
-        )
-        return [pane.values["r"] for pane in found.panes], letters
+        keyed = lw.from_iterable(rows, time="at", unit="us").key_by("k")
+        return keyed.window(lw.FixedWindows("1h")).aggregate(r=spec)
 
     return run
 
@@ -263,19 +346,15 @@ def _of_aggregates() -> Iterator[Line]:
         ([1, 1.0, True, "1"], "collect_set"), ([{"a": 1}, [2]], "last"), ([2**70, 1], "collect"),
     ):  # fmt: skip
         given = ", ".join(map(_text, values)) or "no record"
-        yield Line("Aggregates", given, f"`{name}`", _aggregated(values, getattr(lw, name)("v")))
+        made = _aggregated(values, getattr(lw, name)("v"))
+        yield Line("Aggregates", given, f"`{name}`", made, lambda row: _text(row["r"]))
 
 
 def _keyed(values: list[Any]) -> Callable[[Path], Any]:
     def run(_folder: Path) -> Any:
         rows = [{"at": at, "k": value} for at, value in enumerate(values)]
-        letters: list[Any] = []
-        stage = (
-            lw.from_iterable(rows, time="at", unit="us").key_by("k")
-            .window(lw.FixedWindows("1h")).aggregate(n=lw.count())
-        )  # fmt: skip
-        found = stage.collect(on_error="dead_letter", on_dead_letter=letters.append, progress=False)
-        return [f"{_text(pane.key)}: {pane.values['n']}" for pane in found.panes], letters
+        keyed = lw.from_iterable(rows, time="at", unit="us").key_by("k")
+        return keyed.window(lw.FixedWindows("1h")).aggregate(n=lw.count())
 
     return run
 
@@ -285,13 +364,20 @@ def _of_keys() -> Iterator[Line]:
         [1, 1.0, True, Decimal(1)], [BIG, float(2**53)], [2**64 - 1, 2**64], ["a", "A", b"a"],
         [None, math.nan, 1], [(1, "a"), (1, "a")], [[1], {"a": 1}, "a"], [dt.date(2024, 5, 1)],
     ):  # fmt: skip
-        yield Line("Keys", ", ".join(map(_text, values)), "`key_by`", _keyed(values))
+        given = ", ".join(map(_text, values))
+        shown: Callable[[Any], str] = lambda row: f"{_text(row['k'])}: {row['n']}"  # noqa: E731
+        yield Line("Keys", given, "`key_by`", _keyed(values), shown)
+
+
+class _Same:
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit({"v": record["v"]})
 
 
 def _written(value: Any, form: str) -> Callable[[Path], Any]:
     def run(folder: Path) -> Any:
         rows = [{"at": 1, "k": 1, "v": value}]
-        stage = lw.from_iterable(rows, time="at", unit="s").key_by("k").process(_Echo())
+        stage = lw.from_iterable(rows, time="at", unit="s").key_by("k").process(_Same())
         if form == "jsonl":
             stage.write_jsonl(folder / "out.jsonl").run(progress=False)
             text = (folder / "out.jsonl").read_text()
@@ -314,4 +400,7 @@ def _of_outputs() -> Iterator[Line]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    from lowwater.spark.session import local_session
+
+    with tempfile.TemporaryDirectory() as place, local_session("types", Path(place)) as session:
+        PAGE.write_text(page(lambda line, found: cell_on_spark(line, found, session)))

@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from lowwater.errors import load_extra
+from lowwater.errors import InvalidArgument, load_extra
 from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level_call import LevelCall
 from lowwater.spark.options import Timers
 from lowwater.spark.rows import ROW_DDL, ROW_SCHEMA
-from lowwater.spark.session import CHECKS
+from lowwater.spark.session import CHECKS, PROVIDER
 from lowwater.spark.shipped import ShippedProcessor, shipped
 from lowwater.spark.state_backends import CELL_DDL, GroupCell
 from lowwater.time import END_OF_TIME
@@ -65,10 +65,11 @@ def streamed(
         ends: Whether a micro-batch without records ends the input.
 
     Raises:
-        InvalidArgument: The adapter needs a package that is not installed.
+        InvalidArgument: The adapter needs a package that is not installed, or another state store.
     """
     if adapter == "transformWithStateInPandas":
         load_extra("google.protobuf", extra="spark", purpose="a graph of several levels on Spark")
+        _require_rocksdb(rows.sparkSession)
     if ends:
         # Spark's own watermark follows the micro-batches' times, so it advances in each of them and
         # Spark runs one more without records at the end. With a delay of a day no row is late.
@@ -89,6 +90,22 @@ def streamed(
         if call.level < len(calls):
             rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
+
+
+def _require_rocksdb(spark: SparkSession) -> None:
+    """Raise if the session's state store is one that the first micro-batch would fail with.
+
+    The checkpoint that it leaves behind would fail for ever.
+    """
+    store = (spark.conf.get(PROVIDER) or "").rpartition(".")[2]
+    if store.startswith("HDFSBacked"):
+        raise InvalidArgument(
+            f"a graph of several levels runs on transformWithStateInPandas, which {store} cannot "
+            "keep the state of",
+            where="to_spark",
+            hint="Call lowwater.spark.configure(spark) first, which sets RocksDB as the state "
+            'store; or use operator="mapInArrow"',
+        )
 
 
 def at_once(rows: DataFrame, calls: Sequence[LevelCall]) -> DataFrame:

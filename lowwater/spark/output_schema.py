@@ -540,7 +540,8 @@ def fitted(array: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.
     try:
         if pa.types.is_string(field.type) and not _is_text(array.type):
             return array.cast(field.type)
-        return array.cast(field.type, safe=not pa.types.is_temporal(field.type))
+        is_exact = not (pa.types.is_temporal(field.type) or pa.types.is_floating(field.type))
+        return array.cast(field.type, safe=is_exact)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"the column {field.name!r} came out as {array.type}, no {field.type}: {error}",

@@ -19,6 +19,7 @@ from pyspark.sql.types import IntegralType, StringType, StructField, StructType
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.unit_check import warn_of_unit
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
 from lowwater.errors import (
     DataError,
     DataWarning,
@@ -35,7 +36,7 @@ from lowwater.io.parquet import ParquetSource
 from lowwater.io.partitions import Partitions
 from lowwater.io.paths import is_remote
 from lowwater.spark.instants import in_utc
-from lowwater.spark.text_files import CORRUPT, TEXT, FileText, text_of
+from lowwater.spark.text_files import CORRUPT, TEXT, CsvText, FileText, JsonText
 from lowwater.spark.types import arrow_schema, quoted, spark_like, spark_schema
 from lowwater.watermark import FinishedFiles, PerPartition
 from lowwater.watermark.observed import ORIGIN, PARTITION
@@ -237,13 +238,14 @@ def _read(
     if isinstance(source, ParquetSource):
         return SourceFrame(frame, known)
     in_files = pa.schema([field for field in known if field.name not in in_paths])
-    text = text_of(source, in_files)
+    types, given = tuple(zip(in_files.names, in_files.types, strict=True)), tuple(source.types)
     if isinstance(source, JsonLinesSource):
+        text = JsonText(types, given, source.time, source.fractions, source.columns)
         lines = F.col(_LINE).cast("binary").alias(TEXT)
         return SourceFrame(frame.select(lines, *map(quoted, in_paths)), known, text)
     fields = [quoted(name).cast("binary").alias(name) for name in in_files.names]
     others = [*map(quoted, in_paths), F.col(CORRUPT)]
-    return SourceFrame(frame.select(*fields, *others), known, text)
+    return SourceFrame(frame.select(*fields, *others), known, CsvText(types, given))
 
 
 def _endings(kind: str) -> tuple[str, ...]:
@@ -312,7 +314,7 @@ def _as_one(paths: Sequence[str]) -> str:
 
 
 def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> DataFrame:
-    batches = [records.to_arrow(tuple(records.columns)) for records in source.batches(_ROWS, keys)]
+    batches = [_typed(records) for records in source.batches(_ROWS, keys)]
     tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
     if not tables:
         if source.schema is None:
@@ -327,6 +329,30 @@ def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> Da
     columns = [_as(whole.column(field.name), field) for field in plain]
     whole = pa.Table.from_arrays(columns, schema=plain)
     return spark.createDataFrame(whole, schema=spark_schema(plain))
+
+
+def _typed(records: Records) -> pa.RecordBatch:
+    """Return records in memory as columns, each of one type."""
+    arrays = {}
+    for name, column in records.columns.items():
+        try:
+            _require_one_type(column)
+            arrays[name] = column.to_arrow()
+        except (pa.ArrowException, OverflowError, TypeError) as error:
+            raise DataError(
+                f"the column {name!r} has values that are not of one type: {error}",
+                where="to_spark",
+                hint="Give it values of one type, or leave it out: Spark must know the type",
+            ) from error
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _require_one_type(column: Column) -> None:
+    """Raise if Arrow would make one type of values of several, as bytes of text."""
+    if column.type is None and column.arrow is None and column.data.dtype == object:
+        kinds = {type(value) for value in column.to_list() if value is not None}
+        if len(kinds) > 1 and not kinds <= {int, float}:
+            raise TypeError(" and ".join(sorted(kind.__name__ for kind in kinds)))
 
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -26,6 +26,8 @@ _LOOPBACK = "127.0.0.1"
 _LINES_OF_LOG = 5
 CHECKS = "spark.sql.streaming.unsupportedOperationCheck"
 """The session's setting that has Spark refuse chains of ``applyInPandasWithState``."""
+PROVIDER = f"{_STORE}.providerClass"
+"""The session's setting that names the class of Spark's state store."""
 _DAEMON = "spark.python.daemon.module"
 _PRELOADED = "lowwater.spark.worker_daemon"
 
@@ -46,7 +48,7 @@ def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[s
         )
     return {
         "spark.sql.shuffle.partitions": str(partitions),
-        f"{_STORE}.providerClass": _STATE_STORE,
+        PROVIDER: _STATE_STORE,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
         # What Spark takes for stateless, as operator="mapInArrow", it would plan stage by stage:

@@ -3,8 +3,8 @@
 Spark hands over lines, or fields of CSV, as text. What a text means is said by the readers of
 :mod:`lowwater.io`, in the task that packs the records, so that a value is the same, or the same
 dead letter, in both runners. One thing is different: what leaves a query has types that Spark
-knows beforehand, so that numbers are as strictly of the types that the first lines show as if
-``types=`` had named these.
+knows beforehand. So a column has the type that its first values show as strictly as if ``types=``
+had named it, but for floats, beside which integers are kept exactly.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ import pyarrow.compute as pc
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.io.csv import CsvSource
 from lowwater.io.csv_values import convert
 from lowwater.io.json_blocks import JsonBlocks, with_odd
-from lowwater.io.jsonl import JsonLinesSource
 
 TEXT = HIDDEN + "text"
 """The column of whole lines, binary."""
@@ -49,19 +47,6 @@ class TextReader(Protocol):
     def read(self, batch: pa.RecordBatch) -> Records:
         """Return the records, with dead letters for what cannot be read; other columns follow."""
         ...
-
-
-def text_of(source: CsvSource | JsonLinesSource, schema: pa.Schema) -> FileText:
-    """Return what reads a source's text.
-
-    Args:
-        source: The source.
-        schema: Its columns but for those of paths, of types that Spark has.
-    """
-    types = tuple(zip(schema.names, schema.types, strict=True))
-    if isinstance(source, CsvSource):
-        return CsvText(types, tuple(source.types), source.time)
-    return JsonText(types, tuple(source.types), source.time, source.fractions, source.columns)
 
 
 @final
@@ -97,9 +82,14 @@ class _LinesReader:
             text.fractions,
             skips_blank=True,
             only=None if text.only is None else frozenset(text.only),
-            given=self._types,
+            given={
+                name: kind
+                for name, kind in text.types
+                if name in text.given or not pa.types.is_float64(kind)
+            },
             is_settled=True,
         )
+        self._blocks.types.update(self._types)
 
     def read(self, batch: pa.RecordBatch) -> Records:
         ended = pc.binary_join_element_wise(batch.column(TEXT), b"\n", b"")
@@ -161,12 +151,10 @@ class CsvText:
     Args:
         types: The types of the columns.
         given: The columns whose types the user gave.
-        time: The column of event times.
     """
 
     types: _Types
     given: Sequence[str]
-    time: str
 
     def reader(self) -> TextReader:
         return self
@@ -186,7 +174,9 @@ class CsvText:
         columns: dict[str, Column] = {}
         for name, kind in types.items():
             raw = batch.column(name)
-            made, wrong = convert(raw, kind, strict=True)
+            made, wrong = convert(
+                raw, kind, strict=name in self.given or not pa.types.is_float64(kind)
+            )
             is_odd = isinstance(made, list)
             columns[name] = Column.of_objects(made) if is_odd else Column.from_arrow(made)
             for row in wrong.tolist():

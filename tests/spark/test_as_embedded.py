@@ -111,7 +111,7 @@ def test_unreadable_lines_pass_the_steps(spark: Any, tmp_path: Path, native: boo
     panes = [(row["key"], row["n"]) for row in rows if row["output"] == "pane"]
     assert panes == [("a" if native else "A", 1)]
     (letter,) = [row for row in rows if row["output"] == "dead_letter"]
-    assert (letter["reason"], json.loads(letter["record"])) == ("malformed", "{'not': 1}")
+    assert (letter["reason"], json.loads(letter["record"])) == ("malformed_json", "{'not': 1}")
     assert sum(counts(one)["lowwater"]["dead_letters"] for one in progress) == 1
 
 

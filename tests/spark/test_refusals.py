@@ -16,6 +16,7 @@ from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io import Log
 from lowwater.spark import CarriedTime, configure
 from lowwater.spark.chains import streamed
+from lowwater.spark.session import PROVIDER
 from tests.paths import ROOT
 from tests.spark.test_to_spark import SECOND, START, table, write
 
@@ -261,6 +262,26 @@ def test_a_graph_of_several_levels_says_that_it_needs_protobuf(
     with pytest.raises(InvalidArgument, match=r"needs google.*lowwater\[spark\]"):
         streamed(none, [], "transformWithStateInPandas", timers="batches", ends=False)
     assert streamed(none, [], "applyInPandasWithState", timers="batches", ends=False) is None
+
+
+def test_a_graph_of_several_levels_needs_a_state_store_that_can_keep_it(
+    spark: Any, tmp_path: Path
+) -> None:
+    """In the first micro-batch it would leave a checkpoint behind that fails for ever."""
+    source = lw.read_parquet(write(tmp_path / "in", table(5)), time="at", watermark=lw.Ascending())
+    twice = counted(counted(source))
+    before = spark.conf.get(PROVIDER)
+    spark.conf.unset(PROVIDER)  # as in a session that nobody has configured
+    try:
+        with pytest.raises(InvalidArgument, match="HDFSBacked") as raised:
+            twice.to_spark(spark)
+        assert "lowwater.spark.configure(spark)" in str(raised.value.hint)
+        own = {"operator": "mapInArrow", "state_location": str(tmp_path / "state")}
+        for sound in (counted(source).to_spark(spark), twice.to_spark(spark, **own)):
+            assert sound.isStreaming
+    finally:
+        spark.conf.set(PROVIDER, before)
+    assert twice.to_spark(spark).isStreaming
 
 
 def test_files_in_stores_are_left_to_spark() -> None:

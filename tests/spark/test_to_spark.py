@@ -248,9 +248,9 @@ def test_late_records_and_dead_letters_are_rows(spark: Any, tmp_path: Path) -> N
     assert (late["reason"], late["key"]) == ("expired", "A")
     assert json.loads(late["record"])["value"] == 2
     letters = {row["reason"]: row["record"] for row in rows if row["output"] == "dead_letter"}
-    assert set(letters) == {"null_time", "null_key", "too_far_ahead", "malformed"}
+    assert set(letters) == {"null_time", "null_key", "too_far_ahead", "malformed_json"}
     assert json.loads(letters["null_key"])["value"] == 4
-    assert "not json" in letters["malformed"]
+    assert "not json" in letters["malformed_json"]
 
 
 class Hours:

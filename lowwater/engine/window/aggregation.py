@@ -21,7 +21,9 @@ from lowwater.engine.aggregates import (
 from lowwater.engine.aggregates._after_integers import AfterIntegers
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
 from lowwater.engine.aggregates._column_values import keeps_values, no_lists
+from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.column_read import ColumnRead, valid_rows
 from lowwater.engine.window.slices import Slices
@@ -345,16 +347,20 @@ def result_type(spec: AggregateSpec, columns: Mapping[str, pa.DataType]) -> pa.D
 
     Returns:
         The type; ``None`` if only running can tell, as for what users combine themselves.
+
+    Raises:
+        InvalidArgument: No value of a column's type is one that the aggregate takes.
     """
     if not hasattr(spec, "make") or combiner_of(spec) is not None:
         return None
     table = RowTable([])
     aggregation = Aggregation({spec.name: spec}, table)
     values = {}
-    for column in strictest_needs({spec.name: spec}):
+    for column, need in strictest_needs({spec.name: spec}).items():
         if column not in columns or pa.types.is_null(columns[column]):
             return None
-        values[column] = Column.from_arrow(pa.array([_sample(columns[column])], columns[column]))
+        sample = Column.from_arrow(pa.array([_sample(columns[column])], columns[column]))
+        values[column] = ValueAdmission(column, need).admit(sample, Problems())
     rows = table.allocate(1)
     zeros = np.zeros(1, dtype=np.int64)
     aggregation.add(Bundle(zeros, (), values), None, rows, zeros)
