@@ -251,7 +251,13 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
 
     >>> nearest_column("value", ["points", "team"])
     "Known: 'points', 'team'; an aggregate without a column, as lw.sum(), reads 'value': name one"
+    >>> nearest_column("place.city", ["place"])
+    "It may be a field of 'place': lw.col('place').struct.field('city')"
     """
+    known = tuple(known)
+    whole, dot, inner = name.partition(".")
+    if dot and whole in known:
+        return f"It may be a field of {whole!r}: lw.col({whole!r}).struct.field({inner!r})"
     hint = nearest(name, known)
     if name != "value" or not hint.startswith("Known"):
         return hint

@@ -61,6 +61,12 @@ def add_commands(commands: Any) -> None:
         "1 if there are errors or warnings.",
     )
     check.add_argument("target", metavar="TARGET", help=_TARGET)
+    check.add_argument(
+        "--runner",
+        choices=("embedded", "spark"),
+        default="embedded",
+        help="also note what comes out otherwise on Spark",
+    )
     _add_diagram(commands)
 
 
@@ -199,7 +205,7 @@ def _check(options: argparse.Namespace) -> int:
     from lowwater.explain import check
     from lowwater.explain.text import counted
 
-    findings = check(load(options.target))
+    findings = check(load(options.target), runner=options.runner)
     say(findings)
     bad = [each for each in findings if each.severity != "note"]
     notes = counted(len(findings) - len(bad), "note")

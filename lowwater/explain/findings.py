@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, final
+from typing import Any, Literal, final
 
 from lowwater.display import html
 from lowwater.display.text import shown
@@ -17,6 +17,7 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.endless import is_endless
 from lowwater.explain.finding import Finding, Severity
 from lowwater.explain.join_findings import join_findings, table_findings
+from lowwater.explain.spark_findings import spark_findings
 from lowwater.explain.text import counted
 from lowwater.time import format_duration
 from lowwater.triggers import (
@@ -78,12 +79,13 @@ class Findings:
         return "\n".join(map(str, self.findings)) or "no problems found"
 
 
-def check(pipeline: Any) -> Findings:
+def check(pipeline: Any, *, runner: Literal["embedded", "spark"] = "embedded") -> Findings:
     """Check a pipeline for likely mistakes, without running it.
 
     Args:
         pipeline: The result of ``aggregate``, ``group``, ``process`` or ``join``, a table, or a
             pipeline with a sink.
+        runner: ``"spark"`` adds a note for each source of which Spark may make something else.
 
     Raises:
         InvalidArgument: The value is none of these.
@@ -100,7 +102,15 @@ def check(pipeline: Any) -> Findings:
             where="check",
             hint="Give what .aggregate(...), .group() or .process(...) returned",
         )
-    return findings_of(Graph.of([stage]), [(stage, getattr(pipeline, "_sinks", ()))])
+    if runner not in ("embedded", "spark"):
+        raise InvalidArgument(
+            f"{describe('runner', runner)} is neither 'embedded' nor 'spark'",
+            where="check(runner=)",
+            hint="Name one of the two",
+        )
+    graph = Graph.of([stage])
+    found = findings_of(graph, [(stage, getattr(pipeline, "_sinks", ()))])
+    return found if runner == "embedded" else Findings((*found, *spark_findings(graph)))
 
 
 def findings_of(graph: Graph, outputs: Iterable[tuple[Stage, Sequence[Sink]]]) -> Findings:

@@ -200,7 +200,8 @@ class ColumnTypes:
                 f"the type of {name!r} is not known before the pipeline has run, but Spark must "
                 "know it",
                 where="to_spark",
-                hint=f'Say it: to_spark(spark, types={{"{name}": "double"}})',
+                hint=f'Say it, as in to_spark(spark, types={{"{name}": "bigint"}}): "string", '
+                '"double", "timestamp", "array<string>" or another type of Spark\'s',
             )
         return kind
 
@@ -435,12 +436,12 @@ class OutputRows:
         if name is None:
             return []
         table = emitted_table([emitted], keys)
-        for one in table.schema.names:
+        for one, kind in zip(table.schema.names, table.schema.types, strict=True):
             if one not in self._schema.columns[node, tag]:
                 raise DataError(
                     f"the process emitted a field {one!r}, of which Spark was not told",
                     where="to_spark",
-                    hint=f'Say its type: to_spark(spark, types={{"{one}": "double"}})',
+                    hint=f'Say its type: to_spark(spark, types={{"{one}": "{_said(kind)}"}})',
                 )
         columns, faults = _as_declared(table, self._schema.schema)
         kept = pa.array(np.setdiff1d(np.arange(table.num_rows), list(faults)), pa.int64())
@@ -494,6 +495,14 @@ class OutputRows:
             made = columns.get(one.name)
             arrays.append(pa.nulls(length, one.type) if made is None else fitted(made, one))
         self._parts.append(pa.Table.from_arrays(arrays, schema=self._schema.schema))
+
+
+def _said(kind: pa.DataType) -> str:
+    """Return a type as Spark writes it; text for one that it lacks."""
+    try:
+        return str(spark_schema(pa.schema([("_", kind)]))[0].dataType.simpleString())
+    except UnsupportedByRunner:
+        return "string"
 
 
 def _as_declared(

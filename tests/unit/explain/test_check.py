@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
@@ -342,3 +343,23 @@ def test_a_table_can_be_checked_and_drawn(tmp_path: Path) -> None:
     assert "nothing deletes a row" in note.what
     assert "stage 1" in str(table.graph())
     assert "stage 1" in table.to_mermaid()
+
+
+def test_what_spark_may_make_of_files_is_said_on_request(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("at,k\n1,a\n")
+    (tmp_path / "a.jsonl").write_text('{"at": 1, "k": "a"}\n')
+    pq.write_table(pa.table({"at": [1], "k": ["a"]}), tmp_path / "a.parquet")
+    options: dict[str, Any] = {"time": "at", "watermark": ASCENDING}
+    for read, word in (
+        (lw.read_csv, "a fraction in a column of integers is a dead letter there"),
+        (lw.read_jsonl, "a fraction in a column of integers is a dead letter there"),
+        (lw.read_parquet, "stops the query"),
+    ):
+        pipeline = windowed(read(tmp_path, **options))
+        assert not [one for one in lw.check(pipeline) if "Spark" in one.what]
+        (note,) = [one for one in lw.check(pipeline, runner="spark") if "Spark" in one.what]
+        assert (note.severity, word in note.what) == ("note", True)
+    assert not lw.check(windowed(bounded()), runner="spark")
+    wrong: Any = "flink"
+    with pytest.raises(lw.InvalidArgument, match="neither 'embedded' nor 'spark'"):
+        lw.check(windowed(bounded()), runner=wrong)
