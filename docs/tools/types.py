@@ -298,7 +298,10 @@ def _of_expressions() -> Iterator[Line]:
         (pa.uint64(), [1, 2**64 - 1], "x > 1", x > 1), (pa.int64(), [7, None], "x // 2", x // 2),
         (pa.int64(), [7, 0], "x // 0", x // 0), (pa.int64(), [7, 0], "x / 0", x / 0),
         (pa.int64(), [-7], "x % 3", x % 3), (pa.int64(), [1, BIG], "x / 1e9", x / 1e9),
-        (pa.float64(), [1e308], "x * 10", x * 10),
+        (pa.float64(), [1e308], "x * 10", x * 10), (pa.int64(), [BIG], "x > 2.0**53", x > 2.0**53),
+        (pa.decimal128(3, 2), [Decimal("1.10")], "x * 2", x * 2),
+        (pa.decimal128(3, 2), [Decimal("1.10")], "x > 1.1", x > 1.1),
+        (pa.decimal128(3, 2), [Decimal("1.10")], "x * 0.5", x * 0.5),
     ):  # fmt: skip
         given = f"{kind}: {', '.join(map(str, values))}"
         made = _computed(kind, values, expression)

@@ -36,7 +36,8 @@ Adapter: TypeAlias = Literal["applyInPandasWithState", "transformWithStateInPand
 
 STAMP = "now_stamp"
 """The time of the micro-batch in rows, as a timestamp, for Spark's own watermark."""
-_CELL = "cell"
+CELL = "cell"
+"""The variable of ``transformWithStateInPandas`` that holds a key group."""
 _MS = 1000
 _LONG_MS = 10 * 365 * 86_400_000
 
@@ -209,7 +210,7 @@ class _Processor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._cell = handle.getValueState(_CELL, CELL_DDL)
+        self._cell = handle.getValueState(CELL, CELL_DDL)
         self._called: set[int] = set()  # in this micro-batch, as each begins with init
 
     def handleInputRows(  # noqa: N802  # Spark calls it so

@@ -152,6 +152,21 @@ class DuplicatesRun:
         return elements if kept is None else elements.take(kept)
 
 
+def require_same(stored: bytes, now: bytes) -> None:
+    """Raise if state is that of another pipeline, given the descriptions of both.
+
+    Raises:
+        StateError: It is, with what differs.
+    """
+    differs = [] if stored == now else list(differences(decode(stored), decode(now)))
+    if differs:
+        raise StateError(
+            f"the checkpoint belongs to another pipeline: {'; '.join(differs)}",
+            where="to_spark",
+            hint="Run the pipeline as it was, or begin with a new checkpoint",
+        )
+
+
 NodeRun: TypeAlias = DuplicatesRun | WindowRun | EmittingRun
 
 
@@ -245,7 +260,7 @@ class LevelRun:
         (data,) = store.get([FACTS])
         known = None if data is None else decode(data)
         if known is not None:
-            self._require_same(known["pipeline"])
+            require_same(known["pipeline"], self._levels.described)
         for run in self.runs:
             if isinstance(run, DuplicatesRun):
                 run.resume(store)
@@ -400,16 +415,6 @@ class LevelRun:
         """Return which input of its stage a node's elements came by."""
         # Behind what drops duplicates, inputs are numbered in the order of their origins.
         return self._ranks[node.number][nth][1] if is_split(node.stage) else nth
-
-    def _require_same(self, stored: bytes) -> None:
-        now = self._levels.described
-        differs = [] if stored == now else list(differences(decode(stored), decode(now)))
-        if differs:
-            raise StateError(
-                f"the checkpoint belongs to another pipeline: {'; '.join(differs)}",
-                where="to_spark",
-                hint="Run the pipeline as it was, or begin with a new checkpoint",
-            )
 
     def _move_clock(self, messages: Sequence[Message], now: int | None) -> None:
         if self._options.carries_clock:

@@ -84,6 +84,9 @@ class SparkOptions:
         types: Types of result columns that are not known in advance, as Spark or Arrow write them:
             aggregates of your own combiners, keys and aggregates of columns that Python functions
             made, and the fields that a process emits.
+        checkpoint: The ``checkpointLocation`` that the query will have. A changed pipeline is then
+            refused here; otherwise its first micro-batch is, and a restart with nothing to read
+            has none. Not with ``operator="mapInArrow"``, nor for state in a store.
     """
 
     key_groups: int = KEY_GROUPS
@@ -98,6 +101,7 @@ class SparkOptions:
     on_error: OnError | None = None
     files_per_batch: int | None = None
     types: Mapping[str, str | pa.DataType] | None = None
+    checkpoint: str | Path | None = None
 
     def __post_init__(self) -> None:
         _require_positive("key_groups", self.key_groups, "Use a few for each core of the cluster")
@@ -123,6 +127,13 @@ class SparkOptions:
             positive_duration(self.max_ahead, "max_ahead")
         if self.files_per_batch is not None:
             _require_positive("files_per_batch", self.files_per_batch, "Use, say, 1")
+        if self.checkpoint is not None and self.operator is not None:
+            raise InvalidArgument(
+                'checkpoint= reads the state store of Spark, which operator="mapInArrow" has none '
+                "of",
+                where="to_spark(checkpoint=)",
+                hint="Leave one of them out",
+            )
         if self.drain and self.timers == "clock":
             raise InvalidArgument(
                 'drain=True and timers="clock" exclude each other: a query that the clock wakes '

@@ -23,6 +23,7 @@ from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.spark.cell_files import CellPlace
 from lowwater.spark.chains import adapter_of, at_once, streamed
+from lowwater.spark.checkpoints import require_own
 from lowwater.spark.in_arrow import LevelInArrow, Registering, in_arrow
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import BeatCall, LevelCall, PackCall
@@ -162,6 +163,10 @@ def outputs_on_spark(
         made = observed(made, graph, outputs)
         return made.where(F.col(COUNTED).isNull()).select(*map(quoted, result.names))
     if streaming:
+        if options.checkpoint is not None:
+            require_own(
+                spark, options.checkpoint, levels, adapter, backend, options.key_groups
+            )
         timers = _timers(graph, options, carries_clock=carries_clock)
         made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
     else:

@@ -29,11 +29,13 @@ from lowwater.engine.records.integer_arithmetic import (
     OUTSIDE,
     Mask,
     computes,
+    names_of,
     out_of_range,
     require_range,
     with_columns,
     with_wide_integers,
 )
+from lowwater.engine.records.mixed_numbers import is_for_python, is_refusal
 from lowwater.engine.records.nested_fields import (
     fields_of_nulls,
     parted_by_nulls,
@@ -179,8 +181,7 @@ def _run(step: str, table: pa.Table, expressions: Expressions) -> dict[str, pa.A
 
     unnamed = [nw.col(e) if isinstance(e, str) else e for e in expressions.unnamed]
     named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
-    frame = nw.from_native(table, eager_only=True)
-    names = frame.head(0).select(*unnamed, **named).columns if unnamed else list(named)
+    names = names_of(table, unnamed, named)
     made = with_columns(table, unnamed, named)
     arrays = {name: Column.from_arrow(made[name].to_native()).to_arrow() for name in names}
     if step == "filter":
@@ -649,7 +650,13 @@ def _probe_of(expression: Any) -> Any:
             if checks:
                 table = with_wide_integers(table)
                 require_range([expression], table)
-            return compliant(inner._with_native(table, validate_column_names=False))
+            try:
+                if not is_for_python([expression], table):
+                    return compliant(inner._with_native(table, validate_column_names=False))
+            except (pa.ArrowInvalid, OverflowError) as error:
+                if not is_refusal(error):
+                    raise
+            return with_columns(table, [expression], {})
 
     except Exception:  # an earlier or later narwhals: rows are evaluated like batches
         return None

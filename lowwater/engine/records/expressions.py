@@ -10,7 +10,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.records.batch import ArrowColumns, Records
-from lowwater.engine.records.integer_arithmetic import with_columns
+from lowwater.engine.records.integer_arithmetic import names_of, with_columns
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, nearest
 
 _NOT_FOR_ARROW = (
@@ -72,11 +72,10 @@ def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dic
     import narwhals as nw
 
     given = pa.Table.from_batches([frame.batch])
-    table = nw.from_native(given, eager_only=True)
     unnamed = [nw.col(e) if isinstance(e, str) else e for e in expressions.unnamed]
     named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
     try:
-        names = table.head(0).select(*unnamed, **named).columns
+        names = names_of(given, unnamed, named)
         made = with_columns(given, unnamed, named)
     except nw.exceptions.ColumnNotFoundError as error:
         raise _no_column(step, error, frame) from None

@@ -32,6 +32,11 @@ from lowwater.engine.records.integer_spans import (
     span_of,
     span_of_literal,
 )
+from lowwater.engine.records.mixed_numbers import (
+    is_for_python,
+    is_refusal,
+    rewritten,
+)
 from lowwater.engine.records.time_arithmetic import CHECKED, column_leaves, is_time, times_leave
 from lowwater.errors import InternalError
 from lowwater.time import Int64Array
@@ -97,14 +102,10 @@ def with_columns(
     frame = nw.from_native(table, eager_only=True)
     every = [*unnamed, *named.values()]
     if not computes(every):
-        compared = _as_decimals(table) if _compares(every) else table
-        if compared is table:
-            return frame.with_columns(*unnamed, **named)
-        made = nw.from_native(compared, eager_only=True).with_columns(*unnamed, **named)
-        return nw.from_native(_from_decimals(made.to_native()), eager_only=True)
+        return _with_columns(table, unnamed, named)
     wide = with_wide_integers(table)
     require_range(every, wide)
-    made = nw.from_native(wide, eager_only=True).with_columns(*unnamed, **named)
+    made = _with_columns(wide, unnamed, named)
     if wide is table:
         return made
     names = frame.head(0).select(*unnamed, **named).columns
@@ -117,39 +118,50 @@ def with_columns(
     return made.with_columns(kept[name] for name in kept.columns)
 
 
-_COMPARISONS = frozenset(
-    {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "is_between", "is_in"}
-)
-_OF_UINT64 = pa.decimal128(20, 0)
+def names_of(table: pa.Table, unnamed: Sequence[Any], named: Mapping[str, Any]) -> list[str]:
+    """Return the names of the results of expressions.
 
-
-def _compares(expressions: Iterable[Any]) -> bool:
-    return any(node.name in _COMPARISONS for one in expressions for node, _ in operations(one))
-
-
-def _as_decimals(table: pa.Table) -> pa.Table:
-    """Return a table in which uint64 beyond int64 is decimals, as Arrow compares no two of these.
-
-    A column of decimals elsewhere keeps it from being done, as results could not be told apart.
+    Raises:
+        ColumnNotFoundError: A column is missing; and whatever else narwhals or Arrow raise.
     """
-    wide = [
-        at
-        for at, field in enumerate(table.schema)
-        if pa.types.is_uint64(field.type) and (pc.max(table.column(at)).as_py() or 0) > HIGH
-    ]
-    if not wide or any(field.type == _OF_UINT64 for field in table.schema):
-        return table
-    for at in wide:
-        made = table.column(at).cast(_OF_UINT64)
-        table = table.set_column(at, table.column_names[at], made)
-    return table
+    import narwhals as nw
+
+    if not unnamed:
+        return list(named)
+    none = nw.from_native(table.slice(0, 0), eager_only=True)
+    try:
+        return list(none.select(*unnamed, **named).columns)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        if not is_refusal(error):
+            raise
+    every = [rewritten(one, table.slice(0, 0)) for one in unnamed]
+    return [*none.select(*every).columns, *named]
 
 
-def _from_decimals(table: pa.Table) -> pa.Table:
-    for at, field in enumerate(table.schema):
-        if field.type == _OF_UINT64:
-            table = table.set_column(at, field.name, table.column(at).cast(pa.uint64()))
-    return table
+def _with_columns(
+    table: pa.Table, unnamed: Sequence[Any], named: Mapping[str, Any]
+) -> nw.DataFrame[Any]:
+    import narwhals as nw
+
+    try:
+        if not is_for_python([*unnamed, *named.values()], table):
+            return nw.from_native(table, eager_only=True).with_columns(*unnamed, **named)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        if not is_refusal(error):
+            raise
+    return _as_python_has_them(table, unnamed, named)
+
+
+def _as_python_has_them(
+    table: pa.Table, unnamed: Sequence[Any], named: Mapping[str, Any]
+) -> nw.DataFrame[Any]:
+    """Evaluate expressions in which integers are beside floats, or beyond int64."""
+    import narwhals as nw
+
+    return nw.from_native(table, eager_only=True).with_columns(
+        *(rewritten(one, table) for one in unnamed),
+        **{name: rewritten(one, table) for name, one in named.items()},
+    )
 
 
 def require_range(expressions: Iterable[Any], table: pa.Table) -> None:
@@ -327,7 +339,9 @@ class _Check:
             self._note(_beyond(self._array(before)), where)
         for value, one in zip(values, arguments, strict=True):
             if one is not None and not one.fits:
-                self._note(_beyond(self._array_of(value)), where)
+                is_literal = type(value) is int
+                every = np.ones(len(self._table), np.bool_)
+                self._note(every if is_literal else _beyond(self._array_of(value)), where)
 
     def _sum(self, node: Any, arguments: list[Span | None], where: Mask | None) -> Span | None:
         if None in arguments or not arguments:

@@ -154,7 +154,7 @@ LARGE: dict[str, tuple[Callable[[int], Any], Callable[[int], Any], Any]] = {
     "texts like numbers": (str, lambda n: f"{n}.5", V.cast(nw.Int64)),
     "too long": (str, lambda n: f"9{10**18 + n}", V.cast(nw.Int64)),
     "no dates": (lambda n: "2000-01-31", lambda n: f"2000-13-{n}", V.str.to_datetime("%Y-%m-%d")),
-    "no floats": (lambda n: n, lambda n: 2**53 + 1 + n, V / 1e9),
+    "no floats": (lambda n: n, lambda n: 2**53 + 1 + n, V.clip(0.5, 1e30)),
     "negative": (lambda n: n % 60, lambda n: -1 - n, 2**V),
     "unknown": (lambda n: n % 2, lambda n: n, V.replace_strict([0, 1], ["no", "yes"])),
     "nothing": (lambda n: [n], lambda n: [], V.list.get(0)),
