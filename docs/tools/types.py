@@ -132,7 +132,9 @@ def page(spark: Callable[[Line, Outcome], str]) -> str:
     for line in lines():
         if line.area != area:
             area = line.area
-            heads = ["given", "what", "comes out", "dead letters"] + ["on Spark"] * line.is_for_spark
+            heads = ["given", "what", "comes out", "dead letters"] + [
+                "on Spark"
+            ] * line.is_for_spark
             parts.append(f"\n## {area}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n")
         found = outcome(line)
         cells = [f"`{line.given}`", line.what, f"`{found[0]}`", found[1]]

@@ -164,9 +164,7 @@ def outputs_on_spark(
         return made.where(F.col(COUNTED).isNull()).select(*map(quoted, result.names))
     if streaming:
         if options.checkpoint is not None:
-            require_own(
-                spark, options.checkpoint, levels, adapter, backend, options.key_groups
-            )
+            require_own(spark, options.checkpoint, levels, adapter, backend, options.key_groups)
         timers = _timers(graph, options, carries_clock=carries_clock)
         made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
     else:

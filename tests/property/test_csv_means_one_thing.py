@@ -134,7 +134,8 @@ def test_a_value_of_a_type_that_is_given_is_what_it_is_alone(
     """However many others in its block are not of the type."""
     folder = tmp_path_factory.mktemp("csv")
     types = {"v": kind if "[" not in kind else pa.timestamp("us")}
-    whole = read(folder, "t,v\n" + "".join(f"{at},{v}\n" for at, v in enumerate(texts)), types=types)
+    lines = "".join(f"{at},{text}\n" for at, text in enumerate(texts))
+    whole = read(folder, f"t,v\n{lines}", types=types)
     rows, letters = [], []
     for at, text in enumerate(texts):
         alone = read(folder, f"t,v\n{at},{text}\n", types=types)

@@ -99,7 +99,9 @@ def _from_column(nodes: tuple[Any, ...], table: pa.Table) -> tuple[Any, ...]:
         if node.name not in _COMPARISONS and node.name not in _ARITHMETIC:
             return nodes
         frame = nw.from_native(table.slice(0, 1), eager_only=True)
-        name, value = next(iter(frame.select(nw.Expr(*nodes[:at])).to_dict(as_series=False).items()))
+        name, value = next(
+            iter(frame.select(nw.Expr(*nodes[:at])).to_dict(as_series=False).items())
+        )
         turned = type(node)(node.kind, _turned(node.name), exprs=(value[0],), str_as_lit=True)
         named = nw.col("_").alias(name)._nodes[-1]
         return (*node.exprs[0]._nodes, turned, named, *nodes[at + 1 :])
@@ -175,12 +177,13 @@ def _between(closed: str, arguments: Sequence[_Argument], series: Any) -> Any:
 
 
 def _is_in(values: list[Any], series: Any) -> Any:
-    signs = [_compared("__eq__", series.native, value) for value in values if value is not None]
-    if any(made is None for made in signs) or not signs:
-        return series.is_in(values)
-    found = signs[0].fill_null(False)
-    for made in signs[1:]:
-        found = pc.or_(found, made.fill_null(False))
+    found = pa.chunked_array([pa.repeat(pa.scalar(False), len(series.native))])
+    for value in values:
+        equal = None if value is None else _compared("__eq__", series.native, value)
+        if equal is not None:
+            found = pc.or_(found, equal.fill_null(False))
+        elif value is not None:  # of no numbers
+            return series.is_in(values)
     if None in values:
         found = pc.or_(found, series.native.is_null())
     return series._with_native(found)
