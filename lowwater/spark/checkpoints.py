@@ -6,8 +6,6 @@ none, and a pipeline that was changed would seem to be taken.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -15,6 +13,7 @@ from lowwater.errors import StateError
 from lowwater.spark.chains import CELL, Adapter
 from lowwater.spark.level import FACTS, require_same
 from lowwater.spark.levels import Levels
+from lowwater.spark.options import SparkOptions
 from lowwater.spark.state_backends import GroupCell, StateBackend
 from lowwater.state.codec import decode
 
@@ -24,27 +23,28 @@ _VALUES = "value.groupState.*"
 
 def require_own(
     spark: SparkSession,
-    checkpoint: str | Path,
     levels: Levels,
     adapter: Adapter,
     backend: StateBackend,
-    key_groups: int,
+    options: SparkOptions,
 ) -> None:
-    """Raise if a checkpoint has state of another pipeline, of other key groups or backends.
+    """Raise if a checkpoint that is named has state of another pipeline, key groups or backend.
 
     One cell is read, in one small job. Of state in a store of its own the pipeline is not known.
 
     Args:
         spark: The session.
-        checkpoint: The location of the checkpoint; there may be none yet.
         levels: The pipeline.
         adapter: The operator of the levels.
         backend: The state backend.
-        key_groups: The number of key groups.
+        options: What names the checkpoint, of which there may be none yet.
 
     Raises:
         StateError: It has; or it cannot be read.
     """
+    checkpoint = options.checkpoint
+    if checkpoint is None:
+        return
     reader = spark.read.format("statestore").option("path", str(checkpoint))
     values = _VALUES
     if adapter == "transformWithStateInPandas":
@@ -60,7 +60,7 @@ def require_own(
             hint="Leave checkpoint= out: the first micro-batch says whether it can be resumed",
         ) from error
     for row in rows:
-        cell = GroupCell.from_row(tuple(row), key_groups=key_groups, backend=backend.name)
+        cell = GroupCell.from_row(tuple(row), key_groups=options.key_groups, backend=backend.name)
         kept = backend.keep(1, 0, cell.content)
         if kept.is_apart:
             return

@@ -85,8 +85,11 @@ def outputs_on_spark(
     streaming = _is_streaming(graph, sources)
     if streaming and options.drain:
         _require_last_batch(spark)
-    given = {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()}
-    types = ColumnTypes(graph, [one.given.schema for one in sources], given)
+    types = ColumnTypes(
+        graph,
+        [one.given.schema for one in sources],
+        {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()},
+    )
     for stage in graph.stages:
         _require_columns(stage, types)
     ahead = None if options.max_ahead is None else duration(options.max_ahead)
@@ -163,8 +166,7 @@ def outputs_on_spark(
         made = observed(made, graph, outputs)
         return made.where(F.col(COUNTED).isNull()).select(*map(quoted, result.names))
     if streaming:
-        if options.checkpoint is not None:
-            require_own(spark, options.checkpoint, levels, adapter, backend, options.key_groups)
+        require_own(spark, levels, adapter, backend, options)
         timers = _timers(graph, options, carries_clock=carries_clock)
         made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
     else:

@@ -22,7 +22,8 @@ JSON_VALUES: dict[str, list[Any]] = {
     "key": [7, None, "", 1.5, True, "a b", "A"],
     "at": [None, "", "soon", 7, 946728000.5, "2000-01-01", AT.format(3)],
 }
-BROKEN = [b"", b"   ", b"{", b"[1]", b'"a"', b"{'a': 1}", b'{"at": "\xff"}', b"null", b"{}", b"\xff",
+BROKEN = [b"", b"   ", b"{", b"[1]", b'"a"', b"{'a': 1}", b'{"at": "\xff"}', b"null", b"{}",
+          b"\xff",
 ]  # fmt: skip
 CSV_VALUES: dict[str, list[str]] = {
     "n": ["2.5", "2.0", " 7 ", "+7", "0x10", "NA", "", '""', "9007199254740993", str(2**63), "1e3"],

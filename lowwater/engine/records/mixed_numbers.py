@@ -63,9 +63,9 @@ def is_for_python(expressions: Iterable[Any], table: pa.Table) -> bool:
     )
     for one in expressions:
         for node, _ in operations(one):
-            if node.name in _COMPARED or node.name in _ARITHMETIC:
-                if odd or any(isinstance(value, Decimal) for value in node.exprs):
-                    return True
+            is_of_numbers = node.name in _COMPARED or node.name in _ARITHMETIC
+            if is_of_numbers and (odd or any(isinstance(one, Decimal) for one in node.exprs)):
+                return True
     return False
 
 
@@ -126,11 +126,10 @@ def _replaced(node: Any, table: pa.Table) -> Any:
     elif node.name in _IN_FLOATS:
         apply = partial(_in_floats, node)
     else:
-        made = type(node)(
+        return type(node)(
             node.kind, node.name, exprs=exprs, str_as_lit=node.str_as_lit,
             allow_multi_output=node.allow_multi_output, **node.kwargs,
         )  # fmt: skip
-        return made
     return type(node)(
         node.kind, "map_batches", function=apply, return_dtype=None, returns_scalar=False
     )
