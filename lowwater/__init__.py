@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.trace import Tracing as Tracing
     from lowwater.engine.join.joining import Between as Between
     from lowwater.engine.join.joining import between as between
-    from lowwater.engine.process import Emitted as Emitted
     from lowwater.engine.process import ProcessContext as ProcessContext
     from lowwater.engine.process import ProcessOperator as ProcessOperator
     from lowwater.engine.process import combining_cell as combining_cell
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from lowwater.engine.records.panes import ErrorRecord as ErrorRecord
     from lowwater.engine.records.panes import LateRecord as LateRecord
     from lowwater.engine.records.panes import Pane as Pane
+    from lowwater.engine.records.stage_output import Emitted as Emitted
     from lowwater.engine.records.steps import PaneBatch as PaneBatch
     from lowwater.engine.window.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
@@ -175,9 +175,10 @@ _PLACES = {
     "lowwater.engine.records.panes": "ErrorRecord LateRecord Pane",
     "lowwater.engine.join.joining": "Between between",
     "lowwater.engine.process": (
-        "Emitted ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell "
-        "output set_cell timer value_cell"
+        "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
+        "set_cell timer value_cell"
     ),
+    "lowwater.engine.records.stage_output": "Emitted",
     "lowwater.engine.records.batch": "Records",
     "lowwater.engine.graph.sources": "CommitListener ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",

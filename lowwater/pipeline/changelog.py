@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.tables import DELETED
-from lowwater.engine.process.output import TIME
+from lowwater.engine.records.stage_output import TIME
 from lowwater.engine.records.stateless import require_names, schema_after
 from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.pipeline.fluent import RecordSteps, Stream

@@ -19,12 +19,12 @@ from lowwater.engine.aggregates import AggregateSpec, collect
 from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
 from lowwater.engine.local.delivery import Sink
-from lowwater.engine.process import Emitted
-from lowwater.engine.process.output import TIME as EMITTED_TIME
-from lowwater.engine.process.output import Order, emitted_table
+from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import empty_panes
 from lowwater.engine.records.panes import Pane
+from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
+from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.stateless import AddWhole, require_names
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing

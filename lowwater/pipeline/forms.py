@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from lowwater.engine.graph.graph import MAIN
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.process import Emitted
-from lowwater.engine.process.output import emitted_table
 from lowwater.engine.records.columns import EXACT
 from lowwater.engine.records.pane_table import (
     encoding_of,
@@ -21,6 +19,7 @@ from lowwater.engine.records.pane_table import (
     to_values,
 )
 from lowwater.engine.records.panes import Kind, Pane
+from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.steps import PaneBatch, key_values
 from lowwater.errors import load_extra
 from lowwater.time import Instant

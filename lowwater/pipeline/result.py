@@ -16,9 +16,9 @@ from lowwater.engine.graph.graph import MAIN, Joined, Stage, Windowed, WindowJoi
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.process import Emitted
 from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.records.stage_output import Emitted
 from lowwater.engine.window.standing import Replaced
 from lowwater.errors import InvalidArgument, NoItems, describe, explained, explains, nearest
 from lowwater.pipeline.final import FinalPanes

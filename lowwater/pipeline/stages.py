@@ -23,8 +23,7 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.local.emitting_stage import kind_taken
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.output import RECORDS, Order, emitted_table
-from lowwater.engine.process.output import TIME as EMITTED_TIME
+from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import (
@@ -34,6 +33,8 @@ from lowwater.engine.records.pane_table import (
     TIME,
     records_schema,
 )
+from lowwater.engine.records.stage_output import RECORDS, emitted_table
+from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,

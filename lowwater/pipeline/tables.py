@@ -30,10 +30,10 @@ from lowwater.engine.join.pairs import Types
 from lowwater.engine.join.tables import DELETED, Upserting
 from lowwater.engine.join.views import ROW_KEY, View
 from lowwater.engine.local.delivery import Sink
-from lowwater.engine.process.output import Emitted
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import to_values
+from lowwater.engine.records.stage_output import Emitted
 from lowwater.engine.records.stateless import Filter, Select, WithColumns, no_records, require_names
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.aggregation import result_type

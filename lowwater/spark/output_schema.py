@@ -27,8 +27,6 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.join.pairs import Types
 from lowwater.engine.local.outcomes import LateElements
-from lowwater.engine.process.output import TIME as EMITTED_TIME
-from lowwater.engine.process.output import Emitted, emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import (
     EMISSION,
@@ -43,6 +41,8 @@ from lowwater.engine.records.pane_table import (
     to_values,
 )
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
+from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.stateless import schema_after
 from lowwater.engine.records.steps import REASONS, PaneBatch
 from lowwater.engine.window.aggregation import result_type

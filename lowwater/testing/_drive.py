@@ -19,6 +19,7 @@ from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import TRACED, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.records.stage_output import StageOutput
 from lowwater.engine.records.steps import (
     REASONS,
     Bundle,
@@ -26,7 +27,6 @@ from lowwater.engine.records.steps import (
     EndOfInput,
     LateBatch,
     StepInput,
-    StepOutput,
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
@@ -155,7 +155,7 @@ def _record(
     recorder: StageRecorder,
     source: _Source,
     step: StepInput,
-    output: StepOutput,
+    output: StageOutput,
     operator: WindowOperator,
 ) -> None:
     if isinstance(step, Bundle) and len(step):

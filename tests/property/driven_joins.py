@@ -16,10 +16,10 @@ from lowwater.engine.join import keyed_operator, spilled_keys
 from lowwater.engine.join.joining import LEFT, RIGHT, Side
 from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
 from lowwater.engine.join.stored_sides import verify_records
-from lowwater.engine.process.output import MAIN, ProcessOutput
 from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
+from lowwater.engine.records.stage_output import MAIN, StageOutput
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance, key_values
 from lowwater.state.key_layout import StoredPlace, stage_range
 from lowwater.state.memory import MemoryStore
@@ -51,7 +51,7 @@ Row: TypeAlias = tuple[Any, int, dict[str, Any], int]
 """Key, time, columns and sign."""
 
 
-def rows_of(output: ProcessOutput) -> list[Row]:
+def rows_of(output: StageOutput) -> list[Row]:
     """Return what an output emits, in its order."""
     emitted = output.outputs.get(MAIN)
     if emitted is None:

@@ -14,9 +14,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.process import ProcessOutput
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_output import StageOutput
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -388,7 +388,7 @@ def bundle(records: Sequence[Record]) -> Bundle:
     )
 
 
-def given_by(output: ProcessOutput) -> list[tuple[str, str, int, Any]]:
+def given_by(output: StageOutput) -> list[tuple[str, str, int, Any]]:
     """Return what a step gave as the model does: the main output after the other."""
     return [
         (tag, key, at, value)
@@ -399,7 +399,7 @@ def given_by(output: ProcessOutput) -> list[tuple[str, str, int, Any]]:
     ]
 
 
-def late_of(act: Any, output: ProcessOutput) -> list[tuple[str, int, str | None]]:
+def late_of(act: Any, output: StageOutput) -> list[tuple[str, int, str | None]]:
     """Return the late records of a step as the model has them."""
     late = output.late
     if late is None:

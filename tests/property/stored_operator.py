@@ -14,13 +14,13 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
+from lowwater.engine.records.stage_output import StageOutput
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
     EndOfInput,
     PaneBatch,
     StepInput,
-    StepOutput,
     WatermarkAdvance,
 )
 from lowwater.engine.window import spilling
@@ -79,7 +79,7 @@ class Stored:
     def waiting(self) -> int:
         return self._operator.waiting
 
-    def step(self, step: StepInput) -> StepOutput:
+    def step(self, step: StepInput) -> StageOutput:
         parts: list[PaneBatch] = []
         if isinstance(step, Bundle):
             self._operator.load(self._store, step)
@@ -98,7 +98,7 @@ class Stored:
         self._fate()
         if output.panes is not None:
             parts.append(output.panes)
-        return StepOutput(PaneBatch.concat(parts) if parts else None, output.late)
+        return StageOutput(PaneBatch.concat(parts) if parts else None, late=output.late)
 
     def _fate(self) -> None:
         fate = self.fates[self._turn % len(self.fates)]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.local.worker_combiners import AWAY, CombinersInWorkers
-from lowwater.engine.records.steps import StepInput, StepOutput
+from lowwater.engine.records.stage_output import StageOutput
+from lowwater.engine.records.steps import StepInput
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import END
@@ -96,7 +97,7 @@ class Beside:
     def _keys_of(self, rows: Int64Array) -> Int64Array:
         return self._other.keys_of(rows)
 
-    def step(self, step: StepInput) -> StepOutput:
+    def step(self, step: StepInput) -> StageOutput:
         output, other = self._one.step(step), self._other.step(step)
         assert list(output.panes or ()) == list(other.panes or ())
         assert repr(output.late) == repr(other.late)

@@ -21,11 +21,11 @@ from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, How, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.join.tables import DELETED, Upserting
-from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.process.output import Order
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.stage_output import MAIN as MAIN
 from lowwater.engine.records.stateless import AddWhole, Filter
 from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing

@@ -12,12 +12,9 @@ from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
 from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.two_sided import TwoSided, before
-from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.steps import (
-    Bundle,
-    LateBatch,
-)
+from lowwater.engine.records.stage_output import NOTHING, StageOutput
+from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError
 from lowwater.state.arrays import distinct, run_starts
 from lowwater.state.deadlines import Deadlines
@@ -160,10 +157,10 @@ class AsOfOperator(TwoSided):
             return
         self._correct(own.table["key"][rows], own.table["start"][rows])
 
-    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> StageOutput:
         return self._done(self._take_timely(side, bundle))
 
-    def _advance(self, to: int, right: int) -> ProcessOutput:
+    def _advance(self, to: int, right: int) -> StageOutput:
         if to <= self.watermark and right <= self.versions_watermark:
             return NOTHING
         self.watermark = max(self.watermark, to)
@@ -267,7 +264,7 @@ class AsOfOperator(TwoSided):
         old, which = versions.find(keys, start, upto)
         versions.remove(old[old != self._newest(keys, upto)[which]])
 
-    def _done(self, late: LateBatch | None) -> ProcessOutput:
+    def _done(self, late: LateBatch | None) -> StageOutput:
         output = self._emitted(late, (self._releases, Deadlines()))
         self.output_watermark = max(self.output_watermark, self.watermark)
         return output

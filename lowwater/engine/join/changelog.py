@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from lowwater.display.text import repr_of
 from lowwater.engine.join.tables import DELETED
-from lowwater.engine.process.output import TIME
 from lowwater.engine.records.admit_keys import check_key
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
 from lowwater.engine.records.batch import HIDDEN, Records, is_name
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems
+from lowwater.engine.records.stage_output import TIME
 from lowwater.engine.records.stepping import Rejected, Stepped
 from lowwater.engine.records.storable import Fault, note_unstorable, writable
 from lowwater.engine.records.value_kinds import one_kind

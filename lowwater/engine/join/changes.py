@@ -9,12 +9,12 @@ from typing import ClassVar, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.process.output import TIME
 from lowwater.engine.records.batch import HIDDEN, SIDE, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.json_rows import json_text
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.pane_table import SIGN
+from lowwater.engine.records.stage_output import TIME
 from lowwater.engine.records.stepping import Stepped
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.state.arrays import mixed, run_starts

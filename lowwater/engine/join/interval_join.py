@@ -13,11 +13,8 @@ from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
 from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.two_sided import TwoSided, before
-from lowwater.engine.process.output import NOTHING, ProcessOutput
-from lowwater.engine.records.steps import (
-    Bundle,
-    LateBatch,
-)
+from lowwater.engine.records.stage_output import NOTHING, StageOutput
+from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.kernels import kernels
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
@@ -229,10 +226,10 @@ class JoinOperator(TwoSided):
             table["shown"][rows] = wanted
             self.sides[side].touch(rows[changed])
 
-    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> StageOutput:
         return self._done(self._take_timely(side, bundle))
 
-    def _advance(self, to: int, right: int) -> ProcessOutput:
+    def _advance(self, to: int, right: int) -> StageOutput:
         if to <= self.watermark:
             return NOTHING
         self.watermark = to
@@ -290,7 +287,7 @@ class JoinOperator(TwoSided):
     def _emit_alone(self, side: Side, rows: Int64Array, sign: int) -> None:
         self._emit(side, rows, np.full(len(rows), -1, dtype=np.int64), sign)
 
-    def _done(self, late: LateBatch | None) -> ProcessOutput:
+    def _done(self, late: LateBatch | None) -> StageOutput:
         """Return what was emitted, and advance the output watermark."""
         output = self._emitted(late, self._waiting, self._dues)
         held = self._lowest_hold()

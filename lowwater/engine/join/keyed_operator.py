@@ -15,10 +15,10 @@ from lowwater.engine.join.joining import LEFT, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.side_persistence import StoredSides
 from lowwater.engine.join.spilled_keys import SpilledKeys
-from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.stage_output import MAIN, NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -137,7 +137,7 @@ class KeyedOperator(ABC):
         """The same."""
         return self.open_windows
 
-    def step(self, step: KeyedInput) -> ProcessOutput:
+    def step(self, step: KeyedInput) -> StageOutput:
         """Process one input and return its output (S-O1).
 
         Costs O(records log records of a key), and what it emits. It does no I/O, reads no clock and
@@ -165,11 +165,11 @@ class KeyedOperator(ABC):
                 assert_never(step)
 
     @abstractmethod
-    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> StageOutput:
         """Take a bundle of one side; operators of one input have the left one."""
 
     @abstractmethod
-    def _advance(self, to: int, right: int) -> ProcessOutput:
+    def _advance(self, to: int, right: int) -> StageOutput:
         """Advance the watermark to ``to``, and that of the right side to ``right``."""
 
     def save(self, batch: Batch) -> None:
@@ -293,7 +293,7 @@ class KeyedOperator(ABC):
         emitted: Emitted | None,
         late: LateBatch | None = None,
         queues: Sequence[Sequence[Deadlines]] = (),
-    ) -> ProcessOutput:
+    ) -> StageOutput:
         """Free what is removed, now that it is read, and return the output of a step.
 
         Args:
@@ -307,7 +307,7 @@ class KeyedOperator(ABC):
         self._forget_keys()
         if emitted is None and late is None:
             return NOTHING
-        return ProcessOutput({} if emitted is None else {MAIN: emitted}, late)
+        return StageOutput(outputs={} if emitted is None else {MAIN: emitted}, late=late)
 
     def _forget_keys(self, garbage: int = _GARBAGE) -> None:
         """Recycle the ids of keys without records, once most have none. Amortised."""

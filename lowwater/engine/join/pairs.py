@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.process.output import Emitted
 from lowwater.engine.records.batch import SIDE
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.stage_output import Emitted
 from lowwater.time import START_OF_TIME, Int64Array
 
 Types: TypeAlias = Mapping[str, pa.DataType | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -16,9 +16,9 @@ from lowwater.engine.join.keyed_operator import KeyedOperator
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import Types
 from lowwater.engine.join.two_sided import before
-from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle
 from lowwater.state.arrays import NONE, run_starts
 from lowwater.state.deadlines import Deadlines
@@ -125,7 +125,7 @@ class UpsertOperator(KeyedOperator):
         if self.rules.ttl_us is not None:
             self._living.push(times[~deleted], rows[~deleted])
 
-    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> StageOutput:
         if not len(bundle):
             return NOTHING
         _, keys = self._encode(bundle)
@@ -149,7 +149,7 @@ class UpsertOperator(KeyedOperator):
         output = self._finish(self._emitted(gone, new[~deletes[chosen]]))
         if not superseded:
             return output
-        return ProcessOutput(output.outputs, output.late, superseded=superseded)
+        return replace(output, superseded=superseded)
 
     def _winners(
         self, values: Mapping[str, Column], place: Int64Array, old: Int64Array
@@ -185,7 +185,7 @@ class UpsertOperator(KeyedOperator):
         chosen[key[stands]] = by_key[stands]
         return chosen, int(np.count_nonzero(stands)), int(np.count_nonzero(~stands))
 
-    def _advance(self, to: int, right: int) -> ProcessOutput:
+    def _advance(self, to: int, right: int) -> StageOutput:
         if to <= self.watermark:
             return NOTHING
         self.watermark = self.output_watermark = to
@@ -278,7 +278,7 @@ class GroupOperator(KeyedOperator):
     def _facts(self) -> dict[str, int]:
         return {**super()._facts(), "arrivals": self._arrivals}
 
-    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> StageOutput:
         if not len(bundle):
             return NOTHING
         keys, ids = self._encode(bundle)
@@ -314,7 +314,7 @@ class GroupOperator(KeyedOperator):
         found = self._groups.aggregation.results(rows)
         return {name: column for name, column in found.items() if name != _ROWS}
 
-    def _advance(self, to: int, right: int) -> ProcessOutput:
+    def _advance(self, to: int, right: int) -> StageOutput:
         if to <= self.watermark:
             return NOTHING
         self.watermark = self.output_watermark = to

@@ -11,7 +11,7 @@ from lowwater.engine.join.joining import Side
 from lowwater.engine.join.keyed_operator import KeyedOperator, record_hashes, unknown_record
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import BornPairs, Pairs
-from lowwater.engine.process.output import ProcessOutput
+from lowwater.engine.records.stage_output import StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.deadlines import Deadlines
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add
@@ -122,7 +122,7 @@ class TwoSided(KeyedOperator):
             self._retract_rows(side, rows)
         return chosen[found < 0]
 
-    def _emitted(self, late: LateBatch | None, *queues: Sequence[Deadlines]) -> ProcessOutput:
+    def _emitted(self, late: LateBatch | None, *queues: Sequence[Deadlines]) -> StageOutput:
         """Collect what was emitted, and free what is removed.
 
         Args:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.join.changes import net_changes
-from lowwater.engine.process.output import RECORDS, TIME, Emitted, emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.json_rows import json_text
@@ -23,6 +22,7 @@ from lowwater.engine.records.pane_table import (
     records_of,
 )
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.stage_output import RECORDS, TIME, Emitted, emitted_records
 from lowwater.engine.records.stepping import Step, apply_steps
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.time import Int64Array

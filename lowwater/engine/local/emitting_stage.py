@@ -25,13 +25,13 @@ from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.window_stage import columns_of_bundle, late_elements, taken_from
 from lowwater.engine.local.worker_pool import Workers
-from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
+from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.operator import InputBundle
-from lowwater.engine.process.output import emitted_records
 from lowwater.engine.process.passing import PassingOperator
 from lowwater.engine.process.unfit import UNFIT, letters_of, sifted
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_output import Emitted, StageOutput, emitted_records
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -241,7 +241,7 @@ class EmittingRun:
         self, step: WatermarkAdvance | SidesAdvance | ClockAdvance | EndOfInput
     ) -> Iterator[Outcome]:
         operator: Any = self.operator
-        output: ProcessOutput = operator.step(step)
+        output: StageOutput = operator.step(step)
         if self._pairs is not None:
             self._pairs.emitted()
         if output.late is not None and output.late_of is not None:
@@ -263,7 +263,7 @@ class EmittingRun:
         records = Records(columns, len(bundle))
         return LateElements(late, records, element, bundle.times[element], keys)
 
-    def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
+    def _emitted(self, output: StageOutput) -> Iterator[Outcome]:
         self.metrics.superseded += output.superseded
         outputs, operator = output.outputs, self.operator
         if isinstance(operator, ProcessOperator) and outputs:

@@ -12,11 +12,11 @@ import numpy as np
 
 from lowwater.engine.aggregates.specs import BuiltIn
 from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
-from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.pane_table import TIME as PANE_TIME
+from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
 from lowwater.engine.records.stateless import Filter
 from lowwater.time import Int64Array
 

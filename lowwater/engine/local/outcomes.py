@@ -9,17 +9,11 @@ from typing import final
 import numpy as np
 
 from lowwater.display.text import repr_of
-from lowwater.engine.process.output import Emitted
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.engine.records.steps import (
-    REASONS,
-    LateBatch,
-    MergedWindows,
-    PaneBatch,
-    key_values,
-)
+from lowwater.engine.records.stage_output import Emitted
+from lowwater.engine.records.steps import REASONS, LateBatch, MergedWindows, PaneBatch, key_values
 from lowwater.errors import DataError
 from lowwater.time import Instant, Int64Array
 

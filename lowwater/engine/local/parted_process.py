@@ -22,12 +22,12 @@ from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_pla
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS, parts_of, parts_of_hashes, place_of_part
 from lowwater.engine.process.operator import InputBundle, ProcessOperator
-from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
 from lowwater.engine.process.stored_facts import FACTS
 from lowwater.engine.process.unfit import UNFIT, sifted
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -307,7 +307,7 @@ class PartedProcess:
         ]
         return min(holds)[2] if holds else None
 
-    def step(self, step: StepInput | InputBundle) -> ProcessOutput:
+    def step(self, step: StepInput | InputBundle) -> StageOutput:
         """Process one input and return its output (S-O1).
 
         Raises:
@@ -383,7 +383,7 @@ class PartedProcess:
         self._kinds.resume(next((each for each in kinds if each is not None), None))
         self._stand(self._every, standing)
 
-    def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
+    def _take(self, bundle: Bundle, nth: int) -> StageOutput:
         if not len(bundle):
             return NOTHING
         self._last = max(self._last, int(bundle.times.max()))
@@ -403,10 +403,10 @@ class PartedProcess:
         }
         return self._gave(requests, of_records=True)
 
-    def _all(self, name: str, *arguments: Any) -> ProcessOutput:
+    def _all(self, name: str, *arguments: Any) -> StageOutput:
         return self._gave(dict.fromkeys(self._every, self._request(name, *arguments)))
 
-    def _gave(self, requests: Mapping[int, Request], *, of_records: bool = False) -> ProcessOutput:
+    def _gave(self, requests: Mapping[int, Request], *, of_records: bool = False) -> StageOutput:
         """Have workers do a step; return their output in one order, or raise the first failure.
 
         Args:
@@ -433,8 +433,9 @@ class PartedProcess:
             if tag in outputs
         }
         if refused:
-            return ProcessOutput(together, *refused_in_order(refused))
-        return ProcessOutput(together, late_in_order(late))
+            batch, late_of = refused_in_order(refused)
+            return StageOutput(outputs=together, late=batch, late_of=late_of)
+        return StageOutput(outputs=together, late=late_in_order(late))
 
     def _stand(self, workers: Iterable[int], standing: Iterable[Any]) -> None:
         for at, each in zip(workers, standing, strict=True):

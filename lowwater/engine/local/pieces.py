@@ -28,10 +28,10 @@ from lowwater.engine.local.delivery import (
 )
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.run_record import StoredHeld
-from lowwater.engine.process.output import Emitted, emitted_table
 from lowwater.engine.records.json_rows import errors_to_table, late_to_table
 from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.state.forks import check_process, process_number

@@ -19,17 +19,15 @@ from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.worker_combiners import CombinersInWorkers, combines_in_workers
 from lowwater.engine.local.worker_pool import Workers
-from lowwater.engine.process import Emitted
-from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import records_of
+from lowwater.engine.records.stage_output import Emitted, StageOutput, emitted_records
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
     LateBatch,
     PaneBatch,
-    StepOutput,
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
@@ -205,7 +203,7 @@ class WindowRun:
         }
         return self._pairing.side_bundle(work.side_of(incoming.nth), bundle, columns)
 
-    def _emit(self, output: StepOutput, late: LateElements | None = None) -> Iterator[Outcome]:
+    def _emit(self, output: StageOutput, late: LateElements | None = None) -> Iterator[Outcome]:
         if self._pairing is not None:
             yield from self._paired(self._pairing, output.panes)
             return

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.process.output import Emitted, ProcessOutput
 from lowwater.engine.records.batch import plain_records
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
+from lowwater.engine.records.stage_output import Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError, InternalError, StateError
 from lowwater.state.arrays import object_array
@@ -41,7 +41,7 @@ _AS_BUFFERS = {
 _NAME_OF = {kind: name for name, kind in _AS_BUFFERS.items()}
 
 _CLASSES: Final[tuple[type, ...]] = (
-    Bundle, Emitted, ProcessOutput, LateBatch, Hold, Put, Delete, DeleteRange,
+    Bundle, Emitted, StageOutput, LateBatch, Hold, Put, Delete, DeleteRange,
 )  # fmt: skip
 _PARTS: dict[type, tuple[int, Callable[[Any], Any], int]] = {
     kind: (number, attrgetter(*[f.name for f in fields(kind)]), len(fields(kind)))

@@ -13,6 +13,3 @@ from lowwater.engine.process.declarations import set_cell as set_cell
 from lowwater.engine.process.declarations import timer as timer
 from lowwater.engine.process.declarations import value_cell as value_cell
 from lowwater.engine.process.operator import ProcessOperator as ProcessOperator
-from lowwater.engine.process.output import MAIN as MAIN
-from lowwater.engine.process.output import Emitted as Emitted
-from lowwater.engine.process.output import ProcessOutput as ProcessOutput

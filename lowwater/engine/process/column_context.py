@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowwater.engine.process.column_cells import ColumnBounds, instants
 from lowwater.engine.process.column_state import ColumnState
-from lowwater.engine.process.output import MAIN, Emitted, sign_of
+from lowwater.engine.process.output import sign_of
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_output import MAIN, Emitted
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, Int64Array, format_instant
 

@@ -13,12 +13,13 @@ from lowwater.engine.process.column_context import KeyedBatch, column_context_ty
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
-from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
+from lowwater.engine.process.output import Order
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.stored_facts import StoredFacts
 from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT
 from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
@@ -160,7 +161,7 @@ class ColumnProcess:
                 )
         return found
 
-    def take(self, bundle: Bundle) -> ProcessOutput:
+    def take(self, bundle: Bundle) -> StageOutput:
         """Pass a bundle to ``on_records``, then fire the timers that this made due."""
         if not len(bundle):
             return NOTHING
@@ -169,7 +170,7 @@ class ColumnProcess:
         self._count(late)
         return self._done(late)
 
-    def advance_watermark(self, to: int, passed: Bundle | None = None) -> ProcessOutput:
+    def advance_watermark(self, to: int, passed: Bundle | None = None) -> StageOutput:
         """Fire the timers that are due, and expire windows.
 
         Args:
@@ -260,7 +261,7 @@ class ColumnProcess:
             self._drain()
         self.watermark = max(self.watermark, to)
 
-    def advance_clock(self, to: int) -> ProcessOutput:
+    def advance_clock(self, to: int) -> StageOutput:
         """Fire the timers that are due, each with the clock at its own due time (S-O8)."""
         if to <= self.clock:
             return NOTHING
@@ -270,7 +271,7 @@ class ColumnProcess:
         self.clock = to
         return self._done(None)
 
-    def end(self, passed: Bundle | None = None) -> ProcessOutput:
+    def end(self, passed: Bundle | None = None) -> StageOutput:
         """Fire what is due at the end of time, then end every key, and release all state.
 
         Args:
@@ -399,7 +400,7 @@ class ColumnProcess:
             hint="Set them for later than batch.due, and not once ctx.ended is true",
         )
 
-    def _done(self, late: DroppedElements | None) -> ProcessOutput:
+    def _done(self, late: DroppedElements | None) -> StageOutput:
         """Release empty keys, advance the output watermark, and collect what was emitted."""
         state = self._state
         rows = state.touched()
@@ -411,7 +412,7 @@ class ColumnProcess:
         outputs = self._context.drain()
         state.forget_keys()
         self._tidy()
-        return ProcessOutput(outputs, None if late is None else late.batch())
+        return StageOutput(outputs=outputs, late=None if late is None else late.batch())
 
     def _hold(self) -> int:
         """Return the earliest output time that is held. Amortised over the entries pushed."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from lowwater.engine.process.cell import ScopeCursor, own
-from lowwater.engine.process.output import MAIN, OutputBuffer, sign_of
+from lowwater.engine.process.output import OutputBuffer, sign_of
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.records.panes import Kind
+from lowwater.engine.records.stage_output import MAIN
 from lowwater.engine.records.storable import fault_of
 from lowwater.errors import InvalidArgument, UnknownName, describe, nearest
 from lowwater.time import (

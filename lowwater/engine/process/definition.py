@@ -10,7 +10,7 @@ from lowwater.display.text import shown
 from lowwater.engine.process.column_context import ColumnContext
 from lowwater.engine.process.context import ProcessContext
 from lowwater.engine.process.declarations import Cell, Output, Timer
-from lowwater.engine.process.output import MAIN
+from lowwater.engine.records.stage_output import MAIN
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import END_OF_TIME, duration, saturating_add

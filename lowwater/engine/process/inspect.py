@@ -14,12 +14,12 @@ from lowwater.engine.process.column_state import ColumnState
 from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.folds import Fold
-from lowwater.engine.process.output import MAIN
 from lowwater.engine.process.record_persistence import StoredProcess, read_part
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.stored_facts import WHAT, StoredFacts, parts_of_facts, read_facts
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.process.waiting_records import WaitingRecords
+from lowwater.engine.records.stage_output import MAIN
 from lowwater.errors import StateError
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, prefix_range

@@ -12,10 +12,11 @@ from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import parts_of, parts_of_hashes, place_of_part
-from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
+from lowwater.engine.process.output import Order
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.record_persistence import StoredProcess
 from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
+from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -193,7 +194,7 @@ class ProcessOperator:
             raise InternalError("a process over columns was asked for its records")
         return self._engine
 
-    def step(self, step: StepInput | InputBundle) -> ProcessOutput:
+    def step(self, step: StepInput | InputBundle) -> StageOutput:
         """Process one input and return its output (S-O1).
 
         Costs O(elements + timers due * log timers), and whatever the hooks do.
@@ -277,7 +278,7 @@ class ProcessOperator:
         engine.rebuild()
         return True
 
-    def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
+    def _take(self, bundle: Bundle, nth: int) -> StageOutput:
         engine, waiting = self._engine, self._waiting
         if waiting is None:
             return engine.take(bundle)
@@ -291,7 +292,7 @@ class ProcessOperator:
             parts = parts_of(bundle.keys) if hashes is None else parts_of_hashes(hashes)
             for part in distinct(parts).tolist():
                 waiting[part].put(bundle.take(np.flatnonzero(parts == part)), nth)
-        return NOTHING if late is None else ProcessOutput({}, late)
+        return NOTHING if late is None else StageOutput(late=late)
 
     @property
     def _every_waiting(self) -> Collection[WaitingRecords]:
@@ -309,7 +310,7 @@ class ProcessOperator:
         return self._stored
 
 
-def _of(output: ProcessOutput, passed: PassedRecords | None) -> ProcessOutput:
+def _of(output: StageOutput, passed: PassedRecords | None) -> StageOutput:
     """Return an output that says which records its late elements are, of those that waited."""
     if output.late is None or passed is None:
         return output

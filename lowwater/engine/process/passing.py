@@ -6,7 +6,7 @@ from typing import assert_never, final
 
 import numpy as np
 
-from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
+from lowwater.engine.records.stage_output import MAIN, NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -57,7 +57,7 @@ class PassingOperator:
     def hold(self) -> None:
         """Return what holds the output watermark: nothing."""
 
-    def step(self, step: StepInput) -> ProcessOutput:
+    def step(self, step: StepInput) -> StageOutput:
         """Process one input and return its output. O(1), as columns are passed on."""
         match step:
             case Bundle() if len(step):
@@ -66,7 +66,7 @@ class PassingOperator:
                     signs = np.ones(len(step), dtype=np.int8)
                 emitted = Emitted(step.times, step.keys, step.values, signs=signs, is_plain=True)
                 self.admitted += len(emitted)
-                return ProcessOutput({MAIN: emitted})
+                return StageOutput(outputs={MAIN: emitted})
             case Bundle():
                 return NOTHING
             case WatermarkAdvance(to=to):

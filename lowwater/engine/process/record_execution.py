@@ -12,7 +12,7 @@ from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.context import HookBounds, TimerState, context_type
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.key_parts import SHIFT
-from lowwater.engine.process.output import NOTHING, OutputBuffer, ProcessOutput
+from lowwater.engine.process.output import OutputBuffer
 from lowwater.engine.process.record_persistence import StoredProcess
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys
@@ -20,6 +20,7 @@ from lowwater.engine.process.stored_facts import StoredFacts
 from lowwater.engine.process.timers import Chains, Due, Timers
 from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
+from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, PlainRecords
 from lowwater.engine.records.stored_keys import Kinds
 from lowwater.engine.window.placement import DroppedElements, Placement
@@ -174,7 +175,7 @@ class RecordProcess:
             f"key {key!r}{there}, timer {name!r}{tagged}, output time {format_instant(due.time)}",
         )
 
-    def take(self, bundle: Bundle) -> ProcessOutput:
+    def take(self, bundle: Bundle) -> StageOutput:
         """Pass each element to ``on_record``, in order of arrival."""
         if not len(bundle):
             return NOTHING
@@ -184,7 +185,7 @@ class RecordProcess:
         self._refusals.finish()
         return self._done(late)
 
-    def advance_watermark(self, to: int, passed: PassedRecords | None = None) -> ProcessOutput:
+    def advance_watermark(self, to: int, passed: PassedRecords | None = None) -> StageOutput:
         """Fire the timers that are due and expire windows, in time order.
 
         Args:
@@ -196,7 +197,7 @@ class RecordProcess:
         self._move_to(to)
         return self._done(late)
 
-    def advance_clock(self, to: int) -> ProcessOutput:
+    def advance_clock(self, to: int) -> StageOutput:
         """Fire the timers that are due, each with the clock at its own due time (S-O8)."""
         if to <= self.clock:
             return NOTHING
@@ -208,7 +209,7 @@ class RecordProcess:
         self.clock = to
         return self._done(None)
 
-    def end(self, passed: PassedRecords | None = None, after: int = START_OF_TIME) -> ProcessOutput:
+    def end(self, passed: PassedRecords | None = None, after: int = START_OF_TIME) -> StageOutput:
         """Fire the timers due at the end of time, then end every key, and release all state.
 
         Args:
@@ -514,7 +515,7 @@ class RecordProcess:
         self._timers.drop(scope)
         self._state_keys.bury(scope)
 
-    def _done(self, late: DroppedElements | None) -> ProcessOutput:
+    def _done(self, late: DroppedElements | None) -> StageOutput:
         """Advance the output watermark, and collect what was emitted."""
         self.meet(max(self.output_watermark, min(self.watermark, self.held_at)))
         outputs = {}
@@ -523,7 +524,7 @@ class RecordProcess:
             if emitted is not None:
                 outputs[tag] = emitted
         self._state_keys.tidy()
-        return ProcessOutput(outputs, None if late is None else late.batch())
+        return StageOutput(outputs=outputs, late=None if late is None else late.batch())
 
     def stored(
         self,

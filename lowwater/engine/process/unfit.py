@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from lowwater.display.text import shown
-from lowwater.engine.process.output import MAIN, Emitted
 from lowwater.engine.records.batch import fields_of, is_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems
+from lowwater.engine.records.stage_output import MAIN, Emitted
 from lowwater.engine.records.steps import key_values
 from lowwater.engine.records.storable import (
     UNSTORABLE,

@@ -336,21 +336,6 @@ class MergedWindows:
 
 @final
 @dataclass(frozen=True, slots=True)
-class StepOutput:
-    """The output of one step: emitted panes and dropped elements; ``None`` means none.
-
-    ``merges`` lists the window merges if the operator was asked to report them, and ``replaced``
-    the windows with panes that have merged into windows of which this step emits the first pane.
-    """
-
-    panes: PaneBatch | None
-    late: LateBatch | None
-    merges: MergedWindows | None = None
-    replaced: tuple[MergedWindows, ...] = ()
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class PlainRecords:
     """Elements as a process per record gets them: keys, event times (microseconds), records."""
 

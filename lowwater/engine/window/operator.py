@@ -15,6 +15,7 @@ import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.records.columns import Mask
+from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import (
     CLOSED,
     EARLY,
@@ -25,7 +26,6 @@ from lowwater.engine.records.steps import (
     EndOfInput,
     PaneBatch,
     StepInput,
-    StepOutput,
     WatermarkAdvance,
 )
 from lowwater.engine.window import spilling
@@ -45,8 +45,6 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.triggers._machine import FedElements, Moments
 from lowwater.watermark import Hold
-
-_NOTHING = StepOutput(None, None)
 
 
 @final
@@ -324,7 +322,7 @@ class WindowOperator:
             raise InternalError("keep_in_store was not called")
         return self._stored
 
-    def step(self, step: StepInput) -> StepOutput:
+    def step(self, step: StepInput) -> StageOutput:
         """Process one input and return its output (S-O1).
 
         Costs O(touched * log n), where n is the number of open windows, and touched that of the
@@ -351,9 +349,9 @@ class WindowOperator:
             self._state.replaced.clear()
         return output
 
-    def _take_bundle(self, bundle: Bundle) -> StepOutput:
+    def _take_bundle(self, bundle: Bundle) -> StageOutput:
         if not len(bundle):
-            return _NOTHING
+            return NOTHING
         if bundle.signs is not None and not self._signed:
             raise InternalError("elements have signs, but the operator was built without signed")
         state = self._state
@@ -365,7 +363,7 @@ class WindowOperator:
         element, start, end = self._placement.assign(alike, self.watermark, late)
         if not len(start):
             state.forget_keys()
-            return StepOutput(None, late.batch())
+            return StageOutput(late=late.batch())
         if keys is None:
             keys = state.encode_keys(bundle.keys)
         shared = None
@@ -397,7 +395,7 @@ class WindowOperator:
             panes = self._accumulate(bundle, slices, shared, element, rows, placed.changed, arrival)
             self._count(bundle, slices, element, rows, late)
         state.forget_keys()
-        return StepOutput(panes, late.batch(), placed.merges)
+        return StageOutput(panes, late=late.batch(), merges=placed.merges)
 
     def _count(
         self,
@@ -513,7 +511,7 @@ class WindowOperator:
         panes, _ = self._settle(touched, moments, expired=expired)
         return panes
 
-    def _advance_watermark(self, to: int, upto: int | None = None) -> StepOutput:
+    def _advance_watermark(self, to: int, upto: int | None = None) -> StageOutput:
         """Handle the windows due at or before the new watermark (S-O5).
 
         Args:
@@ -522,7 +520,7 @@ class WindowOperator:
         """
         before = self._from
         if to <= before:
-            return _NOTHING
+            return NOTHING
         upto = to if upto is None else min(upto, to)
         self._advancing = (before, upto) if upto < to else None
         # Finished windows, and those whose completion the trigger does not wait for, are queued
@@ -532,7 +530,7 @@ class WindowOperator:
         dues = self._schedule.by_watermark
         if dues.first > reach:
             self.watermark = to
-            return _NOTHING
+            return NOTHING
         self.watermark = to
         rows = dues.pop(reach)
         due = self._schedule.due(rows, before)
@@ -543,7 +541,7 @@ class WindowOperator:
         dues.push(rows[~now], due[~now])
         rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
         if not rows.size:
-            return _NOTHING
+            return NOTHING
         complete = end <= to
         expired = self._placement.expiry(end) <= to
         moments = Moments(complete, False, self.clock, to)
@@ -555,16 +553,16 @@ class WindowOperator:
         self._schedule.holds.note(staying)
         _ = self.output_watermark  # releases the holds of windows that are gone
         self._state.forget_keys()
-        return StepOutput(panes, None)
+        return StageOutput(panes)
 
-    def _advance_clock(self, to: int) -> StepOutput:
+    def _advance_clock(self, to: int) -> StageOutput:
         """Evaluate the windows whose processing-time timers are due, in time order (S-O8)."""
         if to <= self.clock:
-            return _NOTHING
+            return NOTHING
         dues = self._schedule.by_clock
         if dues.first > to:
             self.clock = to
-            return _NOTHING
+            return NOTHING
         table, machine = self._state.table, self._machine
         rows = dues.pop(to)
         at = machine.next_deadline(table, rows, self.clock)
@@ -584,8 +582,8 @@ class WindowOperator:
             at = machine.next_deadline(table, rows, at)
         self.clock = to
         if len(batches) < 2:
-            return StepOutput(batches[0] if batches else None, None)
-        return StepOutput(PaneBatch.concat(batches).take(PaneOrder.together(orders)), None)
+            return StageOutput(batches[0] if batches else None)
+        return StageOutput(PaneBatch.concat(batches).take(PaneOrder.together(orders)))
 
     def _settle(
         self,

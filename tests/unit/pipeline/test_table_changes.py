@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.graph.graph import is_signed
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm, net_changes
-from lowwater.engine.process.output import TIME
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
+from lowwater.engine.records.stage_output import TIME
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline import Stream
 from lowwater.pipeline.tables import Form, Table

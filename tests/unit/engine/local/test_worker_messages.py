@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.local.worker_messages import pack, unpack
-from lowwater.engine.process.output import Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_output import Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.errors import DataError, InternalError
 from lowwater.watermark import Hold
@@ -119,9 +119,8 @@ def test_bundles_and_outputs() -> None:
     late = LateBatch(
         np.array([0]), np.array([1]), np.array([2]), np.array([4], np.uint8), -5, ["why"]
     )
-    output = unpack(
-        pack(ProcessOutput({"main": Emitted(np.array([1]), (), {"x": found.keys[0]})}, late))
-    )
+    emitted = Emitted(np.array([1]), (), {"x": found.keys[0]})
+    output = unpack(pack(StageOutput(outputs={"main": emitted}, late=late)))
     assert output.late.details == ["why"]
     assert output.late.watermark == -5
     assert output.outputs["main"].values["x"].to_list() == ["a", "b"]

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 import lowwater as lw
-from lowwater.engine.process import ProcessOperator, ProcessOutput
+from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import columns_of
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_output import StageOutput
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import StoredPlace
@@ -34,7 +35,7 @@ class Driven:
         self.store = MemoryStore(MemoryContents())
         self.operator = ProcessOperator(process, windowing=windowing, order=order)
         self.operator.keep_in_store(StoredPlace("stage 1", 0, 4))
-        self.last = ProcessOutput({})
+        self.last = StageOutput()
 
     def take(self, *records: dict[str, Any]) -> Given:
         """Give records with a time ``t``, a key ``k`` and what else there is."""

@@ -20,7 +20,8 @@ from lowwater.engine.aggregates import AggregateSpec, Needs, StateColumn
 from lowwater.engine.aggregates._retractable import uncancelled
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Pane
-from lowwater.engine.records.steps import Bundle, EndOfInput, StepOutput, WatermarkAdvance
+from lowwater.engine.records.stage_output import StageOutput
+from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, InvalidArgument, StateError
@@ -52,7 +53,7 @@ def operator(windowing: Windowing = ONE_WINDOW, /, **aggregates: AggregateSpec) 
     return WindowOperator(windowing, aggregates, signed=True)
 
 
-def panes(output: StepOutput) -> list[Pane]:
+def panes(output: StageOutput) -> list[Pane]:
     return [] if output.panes is None else output.panes.to_panes()
 
 
