@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import lowwater as lw
 from benchmarks.events import DISORDER_US, events_file
 from examples.session_leaders import leaders
-from lowwater.engine.local.input_watermarks import StageRun
+from lowwater.engine.local.stage_run import StageRun
 from lowwater.pipeline.run import Outcomes
 
 BOUNDARY_TARGET = 0.15

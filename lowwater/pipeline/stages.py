@@ -21,7 +21,7 @@ from lowwater.engine.graph.graph import (
     admission_of,
     is_signed,
 )
-from lowwater.engine.local.emitting_stage import kind_taken
+from lowwater.engine.local.stage_operators import kind_taken
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import HIDDEN

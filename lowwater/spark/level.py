@@ -11,27 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, assert_never, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from lowwater.engine.graph.graph import (
-    Computed,
     Flow,
-    Grouped,
-    Joined,
-    Passed,
     Read,
-    Upserted,
-    Windowed,
-    WindowJoined,
     admission_of,
     is_signed,
 )
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.compatibility import differences
 from lowwater.engine.local.duplicates import DuplicateFilter
-from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.health.conservation import (
     Differences,
@@ -42,7 +34,7 @@ from lowwater.engine.local.key_order import AT, WHOSE, minds_order, with_order
 from lowwater.engine.local.outcomes import Outcome, refusal_of
 from lowwater.engine.local.source_watermark import SourceWatermark, followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
-from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.stateless import set_aside
 from lowwater.engine.records.stepping import applied
@@ -167,7 +159,7 @@ def require_same(stored: bytes, now: bytes) -> None:
         )
 
 
-NodeRun: TypeAlias = DuplicatesRun | WindowRun | EmittingRun
+NodeRun: TypeAlias = DuplicatesRun | StageRun
 
 
 @final
@@ -231,14 +223,12 @@ class LevelRun:
             low = min(low, int(self._above[upstream].min()))
         return low
 
-    def _hear_right(self, node: LevelNode, run: WindowRun | EmittingRun) -> bool:
-        """Tell a join the watermark of its right side, if it minds; return whether there is one."""
-        work = node.stage.work
-        if not isinstance(run, EmittingRun) or not run.minds_right:
+    def _set_right(self, node: LevelNode, run: StageRun) -> bool:
+        """Set a join's right-side watermark if it uses one; return whether it is known."""
+        if not run.reads_right:
             return False
-        assert isinstance(work, Joined)
         low = END_OF_TIME
-        for flow in node.stage.inputs[work.left :]:
+        for flow in node.stage.right_inputs:
             origin = flow.origin
             if isinstance(origin, Read):
                 low = min(low, self.source_watermark(self._levels.graph.reads.index(origin)))
@@ -285,9 +275,7 @@ class LevelRun:
             else:
                 self._compare_stored(node, run, known)
 
-    def _compare_stored(
-        self, node: LevelNode, run: WindowRun | EmittingRun, known: Mapping[str, Any]
-    ) -> None:
+    def _compare_stored(self, node: LevelNode, run: StageRun, known: Mapping[str, Any]) -> None:
         """Compare what was restored with what the last micro-batch had (S-B2)."""
         waiting, rows = run.operator.waiting, run.operator.state_rows
         self._waiting[node.number] = waiting
@@ -464,7 +452,7 @@ class LevelRun:
     def _step_stage(
         self,
         node: LevelNode,
-        run: WindowRun | EmittingRun,
+        run: StageRun,
         bundles: Sequence[StageBundle],
         to: int,
         output: LevelOutput,
@@ -474,7 +462,7 @@ class LevelRun:
             self._collect(node, run.tick(self.clock), output)
         if bundles:
             self._collect(node, run.take(bundles), output)
-        if self._hear_right(node, run) or to > START_OF_TIME:
+        if self._set_right(node, run) or to > START_OF_TIME:
             self._collect(node, run.advance(to), output)
             while run.operator.is_advancing:
                 self._collect(node, run.advance(to), output)
@@ -490,7 +478,7 @@ class LevelRun:
                 output.outcomes.append((node, outcome))
 
     def _handed_on(
-        self, node: LevelNode, run: WindowRun | EmittingRun, output: LevelOutput
+        self, node: LevelNode, run: StageRun, output: LevelOutput
     ) -> Iterator[tuple[Edge, Elements]]:
         """Yield what the nodes downstream get of a stage's output."""
         edges, entries = self._edges[node.number], self._entries[node.number]
@@ -569,17 +557,11 @@ class LevelRun:
 def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
     if node.drops_duplicates:
         return DuplicatesRun(node)
-    stage, work = node.stage, node.stage.work
+    stage = node.stage
     if is_split(stage):
         stage = replace(stage, deduplication=None)
     is_end, is_read = node.number in options.ends, bool(levels.out_of(node))
-    match work:
-        case Windowed() | WindowJoined():
-            return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined() | Passed() | Upserted() | Grouped():
-            return EmittingRun(stage, work, node.number, is_end=is_end, is_read=is_read)
-        case _:
-            assert_never(work)
+    return StageRun(stage, node.number, is_end=is_end, is_read=is_read)
 
 
 def entry_of(

@@ -14,19 +14,17 @@ from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local import (
-    emitting_stage,
     source_reader,
     stage_input,
-    window_stage,
+    stage_run,
     worker_steps,
 )
 from lowwater.engine.local.duplicates import DuplicateFilter
-from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.parted_process import HostedParts
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.local.stage_input import AdmittedBatch
-from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.records import pane_table, stateless
@@ -107,12 +105,12 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @loss("a queued bundle that no stage takes", "fixed windows", "from its queue", batch=100)
 def _(patch: pytest.MonkeyPatch) -> None:
-    right = WindowRun.take
+    right = StageRun.take
 
     def take(self: Any, waiting: Any) -> Any:
         return right(self, [one for one in waiting if one.start != 20])
 
-    patch.setattr(WindowRun, "take", take)
+    patch.setattr(StageRun, "take", take)
 
 
 @loss("the share of one of several stages", "branches of one stream", "came to the runner")
@@ -182,17 +180,17 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @loss("late elements that do not leave the run", "left join, early", "late elements")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(emitting_stage, "late_elements", lambda *args: None)
+    patch.setattr(stage_run, "late_elements", lambda *args: None)
 
 
 @loss("output that does not leave the run", "echoing process, arrival", "output rows")
 def _(patch: pytest.MonkeyPatch) -> None:
-    right = EmittingRun._emitted
+    right = StageRun._emit
 
-    def emitted(self: Any, output: Any) -> Any:
-        return list(right(self, output))[1:]
+    def emitted(self: Any, output: Any, late: Any) -> Any:
+        return list(right(self, output, late))[1:]
 
-    patch.setattr(EmittingRun, "_emitted", emitted)
+    patch.setattr(StageRun, "_emit", emitted)
 
 
 @loss("an output that another stage reads", "stages over a process", "came to it")
@@ -298,7 +296,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
         records = right(panes, keys, signed=signed)
         return records.slice(0, max(1, records.length - 1))
 
-    patch.setattr(window_stage, "records_of", records_of)
+    patch.setattr(stage_run, "records_of", records_of)
 
 
 @loss("a window, at a restart", "sessions windows", "rows of state", restarts=2)

@@ -14,10 +14,10 @@ import lowwater as lw
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.join.keyed_operator import KeyedOperator
-from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceCut
+from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.records.batch import Records
 from lowwater.pipeline.run import Outcomes
 from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelRun
@@ -249,7 +249,7 @@ class InLevels:
             run.operator.spilled_rows
             for _, one in self._live.values()
             for run in one.runs
-            if isinstance(run, EmittingRun) and isinstance(run.operator, KeyedOperator)
+            if isinstance(run, StageRun) and isinstance(run.operator, KeyedOperator)
         )
 
     def _packed(self, batches: Sequence[Records], now: int) -> dict[tuple[int, int], list[bytes]]:

@@ -67,6 +67,8 @@ class Stored:
         self._turn = 0
         self._operator = self._made()
 
+    is_advancing = False
+
     @property
     def admitted(self) -> int:
         return self._operator.admitted

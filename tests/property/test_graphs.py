@@ -10,6 +10,7 @@ from hypothesis import given
 
 import lowwater as lw
 from lowwater.engine.graph.graph import Read, Stage, Windowed
+from lowwater.engine.join.window_join import WindowJoinOperator
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
 from lowwater.pipeline.fluent import Processed
@@ -88,7 +89,10 @@ def watched(case: Drawn) -> Iterator[tuple[LocalRun, dict[int, Watched]]]:
     run = outcomes.local
     found = {}
     for stage in run._stages:
-        stage.operator = found[stage.number] = Watched(stage.operator, beside(stage.stage))  # type: ignore[assignment]  # it does what an operator does
+        is_join = isinstance(stage.operator, WindowJoinOperator)  # its windows are watched
+        host, name = (stage.operator, "windows") if is_join else (stage, "operator")
+        found[stage.number] = Watched(getattr(host, name), beside(stage.stage))
+        setattr(host, name, found[stage.number])
     for _ in outcomes:
         yield run, found
     yield run, found

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.aggregates import _retractable, collect
 from lowwater.engine.graph.graph import MAIN, Flow, Stage, Windowed, WindowJoined
+from lowwater.engine.join import window_join
 from lowwater.engine.join.joining import HOWS, LEFT, RIGHT, How
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.window_join import WINDOW
-from lowwater.engine.local import window_stage
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.stage_input import StageBundle
-from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.records.admission import Admitted
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
@@ -94,7 +94,7 @@ def stage_of(windowing: Windowing, how: How, *, signed: bool) -> Stage:
 
 
 def outcomes_of(
-    run: WindowRun, scenario: Scenario, windowing: Windowing, signs: list[int] | None
+    run: StageRun, scenario: Scenario, windowing: Windowing, signs: list[int] | None
 ) -> Iterator[Outcome]:
     """Give a stage what a scenario says."""
     source = _Source(scenario, windowing, {"value": collect()}, "raise", signs)
@@ -157,7 +157,7 @@ def check(windowing: Windowing, scenario: Scenario, signs: list[int] | None, how
     wanted = oracle.run(scenario, windowing, list, signs=signs)
     stage = stage_of(windowing, how, signed=signs is not None)
     assert isinstance(stage.work, WindowJoined)
-    run = WindowRun(stage, stage.work, 0, is_end=True, is_read=False)
+    run = StageRun(stage, 0, is_end=True, is_read=False)
     list(run.tick(int(scenario.start)))
     list(run.advance(int(scenario.watermark_at_start)))
     found: list[Row] = []
@@ -193,7 +193,7 @@ def check_kept(
     operator = partial(Stored, watermark=START_OF_TIME, clock=START_OF_TIME)
     with (
         stored(fates, spills=kept == "spilled"),
-        mock.patch.object(window_stage, "WindowOperator", operator),
+        mock.patch.object(window_join, "WindowOperator", operator),
     ):
         check(windowing, scenario, signs, how)
 

@@ -302,6 +302,17 @@ class Stage:
                 assert_never(work)
 
     @property
+    def right_inputs(self) -> tuple[Flow, ...]:
+        """The inputs of a join that are its right side; none of another stage."""
+        left: int = getattr(self.work, "left", len(self.inputs))
+        return self.inputs[left:]
+
+    @property
+    def reads_right(self) -> bool:
+        """Whether the right side's watermark matters by itself, as in joins as of time (J-8)."""
+        return isinstance(self.work, Joined) and self.work.minds_right
+
+    @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
         work = self.work

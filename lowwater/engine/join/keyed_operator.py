@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never, final
 
@@ -32,6 +32,7 @@ from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Int64Array, format_instant
+from lowwater.watermark import Hold
 
 _GARBAGE = 1 << 16
 _FEW_KEYS = 1 << 10
@@ -165,6 +166,18 @@ class KeyedOperator(ABC):
                 assert_never(step)
 
     @abstractmethod
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything."""
+
+    @abstractmethod
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
+        """Track changes for :meth:`save`, and spill what exceeds a limit of memory."""
+
+    @abstractmethod
+    def restore(self, store: StateStore) -> bool:
+        """Load what was saved; return whether there was anything."""
+
+    @abstractmethod
     def _take(self, side: Side, bundle: Bundle) -> StageOutput:
         """Take a bundle of one side; operators of one input have the left one."""
 
@@ -197,6 +210,33 @@ class KeyedOperator(ABC):
     @abstractmethod
     def readmitted(self, side: int, rows: Int64Array) -> None:
         """Queue rows that were restored or loaded, in no order, for all that they wait for."""
+
+    def prepare(self, store: StateStore, step: KeyedInput) -> Iterator[KeyedInput]:
+        """Load what a step needs; yield it, behind portions of an advance with much due."""
+        match step:
+            case SideBundle(bundle=bundle):
+                self.load(store, bundle)
+            case Bundle():
+                self.load(store, step)
+            case SidesAdvance(to=to, right=right):
+                yield from self._portions(store, int(to), int(right))
+            case WatermarkAdvance(to=to):
+                yield from self._portions(store, int(to), int(to))
+            case EndOfInput():
+                yield from self._portions(store, END_OF_TIME, END_OF_TIME)
+            case ClockAdvance():
+                pass
+            case _:
+                assert_never(step)
+        yield step
+
+    def _portions(self, store: StateStore, to: int, right: int) -> Iterator[KeyedInput]:
+        while (portion := self.load_due(store, to, right)) is not None:
+            yield portion
+
+    def settle(self, store: StateStore) -> None:
+        """Load what holds the output watermark, so that it is known exactly; after steps."""
+        self.load_holder(store)
 
     def load(self, store: StateStore, bundle: Bundle) -> None:
         """Load from the store what a bundle may touch; before the bundle's own step."""

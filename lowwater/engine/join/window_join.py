@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,14 @@ from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import instants_to_arrow
-from lowwater.engine.records.stage_output import Emitted
-from lowwater.engine.records.steps import INSERT, Bundle, PaneBatch
+from lowwater.engine.records.stage_output import MAIN, Emitted, StageOutput
+from lowwater.engine.records.steps import INSERT, Bundle, PaneBatch, StepInput
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.store import Batch, StateStore
 from lowwater.time import Int64Array
+from lowwater.watermark import Hold
 
 WINDOW = ("window_start", "window_end")
 """The columns of the output that say which window a pair is of."""
@@ -117,6 +122,147 @@ class PairedPanes:
                 untyped = column.type is not None and pa.types.is_null(column.type)
                 found[name] = _nulls(len(column), kind) if untyped else column
         return found, counts
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PanedSide:
+    """A bundle of one side of a join within windows.
+
+    Args:
+        side: The side.
+        bundle: Its elements; ``values`` are the columns that windows read.
+        columns: The columns of its records, without the keys.
+    """
+
+    side: Side
+    bundle: Bundle
+    columns: Mapping[str, Column]
+
+
+WindowJoinInput: TypeAlias = StepInput | PanedSide
+
+
+@final
+class WindowJoinOperator:
+    """Groups both sides of a join by key and window, and emits pairs where panes would be (J-7).
+
+    Args:
+        windowing: The windows of both sides, and when they fire.
+        pairing: Makes pairs of panes.
+        signed: Whether inputs may contain retractions (S-C1).
+        retracts: Whether the output may.
+    """
+
+    def __init__(
+        self, windowing: Windowing, pairing: PairedPanes, *, signed: bool, retracts: bool
+    ) -> None:
+        self.windows = WindowOperator(windowing, pairing.aggregates, signed=signed)
+        self._pairing = pairing
+        self._retracts = retracts
+
+    @property
+    def watermark(self) -> int:
+        """The input watermark, int microseconds."""
+        return self.windows.watermark
+
+    @property
+    def output_watermark(self) -> int:
+        """What downstream stages can rely on, int microseconds."""
+        return self.windows.output_watermark
+
+    @property
+    def clock(self) -> int:
+        """The clock, int microseconds."""
+        return self.windows.clock
+
+    @property
+    def next_deadline(self) -> int:
+        """The earliest clock at which a window has a timer, int microseconds."""
+        return self.windows.next_deadline
+
+    @property
+    def is_advancing(self) -> bool:
+        """Whether an advance of the watermark is still to be continued."""
+        return self.windows.is_advancing
+
+    @property
+    def is_over(self) -> bool:
+        """Whether windows exceed their memory limit, and some can be spilled."""
+        return self.windows.is_over
+
+    @property
+    def open_windows(self) -> int:
+        """How many windows there are, spilled ones included."""
+        return self.windows.open_windows
+
+    @property
+    def state_rows(self) -> int:
+        """How many rows of state there are, spilled ones included."""
+        return self.windows.state_rows
+
+    @property
+    def spilled_rows(self) -> int:
+        """How many of them are in the store alone."""
+        return self.windows.spilled_rows
+
+    @property
+    def admitted(self) -> int:
+        """How many records were admitted so far (S-B2)."""
+        return self.windows.admitted
+
+    @property
+    def partly(self) -> int:
+        """How many records were dropped from some of their windows and admitted to others."""
+        return self.windows.partly
+
+    @property
+    def waiting(self) -> int:
+        """How many records are still to be processed: none."""
+        return self.windows.waiting
+
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything."""
+        return self.windows.hold()
+
+    def report_merges(self) -> None:
+        """Report in steps which windows merged into which, for traces."""
+        self.windows.report_merges()
+
+    def prepare(self, store: StateStore, step: WindowJoinInput) -> Iterator[WindowJoinInput]:
+        """Load the windows that a step needs; an advance may be cut short (``is_advancing``)."""
+        if isinstance(step, PanedSide):
+            self.windows.load(store, step.bundle)
+            yield step
+        else:
+            yield from self.windows.prepare(store, step)
+
+    def step(self, step: WindowJoinInput) -> StageOutput:
+        """Process one input and return its output (S-O1)."""
+        if isinstance(step, PanedSide):
+            step = self._pairing.side_bundle(step.side, step.bundle, step.columns)
+        output = self.windows.step(step)
+        if output.panes is None:
+            return output
+        emitted = self._pairing.pairs(output.panes, retracts=self._retracts)
+        outputs = {} if emitted is None else {MAIN: emitted}
+        return replace(output, panes=None, outputs=outputs, replaced=())
+
+    def settle(self, store: StateStore) -> None:
+        """Load what holds the output watermark, so that it is known exactly; after steps."""
+        self.windows.settle(store)
+
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
+        """Track changes for :meth:`save`, and spill what exceeds a limit of memory."""
+        self.windows.keep_in_store(place, memory)
+
+    def save(self, batch: Batch) -> None:
+        """Add what changed since the last save to a batch of a store."""
+        self.windows.save(batch)
+
+    def restore(self, store: StateStore) -> bool:
+        """Load what was saved; return whether there was anything."""
+        return self.windows.restore(store)
 
 
 def _rows(

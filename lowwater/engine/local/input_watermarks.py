@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from typing import TypeAlias, final
 
 from lowwater.engine.graph.graph import Flow, Graph, Joined, Read
-from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.local.source_watermark import followed
-from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.local.stage_run import StageRun
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.watermark import Hold, LowWatermarks, StageWatermark
-
-StageRun: TypeAlias = WindowRun | EmittingRun
 
 _Origins: TypeAlias = list[tuple[bool, int]]
 """Whether it is a source, and its number."""
@@ -63,9 +60,9 @@ class InputWatermarks:
         left, right = self._sides[run.number]
         return self._lowest(left), self._lowest(right)
 
-    def tell_right(self, run: EmittingRun) -> bool:
-        """Tell a join the watermark of its right side, if it minds; return whether there is one."""
-        if not run.minds_right:
+    def set_right(self, run: StageRun) -> bool:
+        """Set a join's right-side watermark if it uses one; return whether it is known."""
+        if not run.reads_right:
             return False
         run.right_watermark = self._lowest(self._sides[run.number][1])
         return run.right_watermark > START_OF_TIME

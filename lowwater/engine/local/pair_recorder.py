@@ -8,6 +8,7 @@ import numpy as np
 
 from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.join.joining import Side
+from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.join.pairs import BornPairs
 from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.local.recorder import StageRecorder
@@ -37,6 +38,10 @@ class PairRecorder:
     def side_name(self, side: Side) -> TracedSide:
         """Return what a trace calls a side."""
         return _NAMES[side]
+
+    def births(self, step: object) -> int:
+        """Return how many records have arrived at the side that a bundle comes to."""
+        return self._operator.sides[step.side].births if isinstance(step, SideBundle) else 0
 
     def took(self, taken: TakenBundle, side: Side, born: int) -> None:
         """Record a bundle that the join has taken, and what it emitted.

@@ -8,7 +8,7 @@ put in one order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
@@ -21,7 +21,7 @@ from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS, parts_of, parts_of_hashes, place_of_part
-from lowwater.engine.process.operator import InputBundle, ProcessOperator
+from lowwater.engine.process.operator import InputBundle, ProcessInput, ProcessOperator
 from lowwater.engine.process.stored_facts import FACTS
 from lowwater.engine.process.unfit import UNFIT, sifted
 from lowwater.engine.records.columns import Column
@@ -33,7 +33,6 @@ from lowwater.engine.records.steps import (
     ClockAdvance,
     EndOfInput,
     LateBatch,
-    StepInput,
     WatermarkAdvance,
 )
 from lowwater.engine.records.stored_keys import Kinds, become, kinds_of
@@ -189,7 +188,7 @@ class HostedParts:
 
     def _done(
         self,
-        step: StepInput | InputBundle,
+        step: ProcessInput,
         rows: Int64Array | None = None,
         *,
         of_records: bool = False,
@@ -307,7 +306,14 @@ class PartedProcess:
         ]
         return min(holds)[2] if holds else None
 
-    def step(self, step: StepInput | InputBundle) -> StageOutput:
+    def prepare(self, store: StateStore, step: ProcessInput) -> Iterator[ProcessInput]:
+        """Yield the step: all state is in memory."""
+        yield step
+
+    def settle(self, store: StateStore) -> None:
+        """Load nothing: all state is in memory."""
+
+    def step(self, step: ProcessInput) -> StageOutput:
         """Process one input and return its output (S-O1).
 
         Raises:
@@ -343,7 +349,7 @@ class PartedProcess:
             case _:
                 assert_never(step)
 
-    def keep_in_store(self, place: StoredPlace) -> None:
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""
         self._stage = place.stage
 
@@ -359,8 +365,8 @@ class PartedProcess:
         for _, changes in answers:
             batch.add(changes)
 
-    def restore(self, store: StateStore) -> None:
-        """Load what was saved in a store, before the first step.
+    def restore(self, store: StateStore) -> bool:
+        """Load what was saved in a store, before the first step; return whether there was any.
 
         Raises:
             StateError: What is stored is damaged, or another process's.
@@ -382,6 +388,7 @@ class PartedProcess:
         self._last = max(lasts)
         self._kinds.resume(next((each for each in kinds if each is not None), None))
         self._stand(self._every, standing)
+        return data is not None
 
     def _take(self, bundle: Bundle, nth: int) -> StageOutput:
         if not len(bundle):

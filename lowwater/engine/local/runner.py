@@ -9,30 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias, assert_never, final
+from typing import Any, TypeAlias, final
 
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import (
-    Computed,
     Flow,
     Graph,
-    Grouped,
-    Joined,
-    Passed,
     Read,
     Stage,
-    Upserted,
-    Windowed,
-    WindowJoined,
     admission_of,
     is_signed,
 )
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.count_log import CountLog
-from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.health.conservation import InputCounts, Ledger
-from lowwater.engine.local.input_watermarks import InputWatermarks, StageRun
+from lowwater.engine.local.input_watermarks import InputWatermarks
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome, refusal_of
@@ -46,8 +38,8 @@ from lowwater.engine.local.stage_input import (
     StageBundle,
     own_dead_letters,
 )
+from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.local.unit_check import UnitCheck
-from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.local.worker_pool import Workers
 from lowwater.engine.local.worker_steps import apply_in
 from lowwater.engine.records.admission import OnError
@@ -129,7 +121,7 @@ class LocalRun:
         self._iterated = False
         self._ends = [graph.name_of(end) for end in ends]
         self._stages = [
-            _stage_run(
+            StageRun(
                 stage,
                 number,
                 is_end=stage in ends,
@@ -247,8 +239,7 @@ class LocalRun:
     def report_replaced(self) -> None:
         """Have outcomes say which windows with panes merged away; not for a durable run."""
         for run in self._stages:
-            if isinstance(run, WindowRun):
-                run.report_replaced()
+            run.report_replaced()
 
     def save(self, batch: Batch) -> dict[str, Any]:
         """Add the operators' changes to a batch; return the run's position, as plain values.
@@ -571,8 +562,7 @@ class LocalRun:
                     if waiting := self._waiting[run.number]:
                         self._waiting[run.number] = []
                         yield from self._counted(run.take(waiting))
-                is_told = isinstance(run, EmittingRun) and self._inputs.tell_right(run)
-                if is_told or to > START_OF_TIME:
+                if self._inputs.set_right(run) or to > START_OF_TIME:
                     yield from self._counted(run.advance(to))
                 if self._between[run.number]:
                     yield from self._hand_on(run)
@@ -679,19 +669,6 @@ class LocalRun:
                 held[self.graph.name_of(run.stage)],
                 self._inputs.sides(run),
             )
-
-
-def _stage_run(
-    stage: Stage, number: int, *, is_end: bool, is_read: bool, workers: Workers | None
-) -> StageRun:
-    work = stage.work
-    match work:
-        case Windowed() | WindowJoined():
-            return WindowRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
-        case Computed() | Joined() | Passed() | Upserted() | Grouped():
-            return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read, workers=workers)
-        case _:
-            assert_never(work)
 
 
 def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:

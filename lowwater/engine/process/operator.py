@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never, final
+from typing import TypeAlias, assert_never, final
 
 import numpy as np
 
@@ -47,6 +47,9 @@ class InputBundle:
 
     nth: int
     bundle: Bundle
+
+
+ProcessInput: TypeAlias = StepInput | InputBundle
 
 
 @final
@@ -194,7 +197,14 @@ class ProcessOperator:
             raise InternalError("a process over columns was asked for its records")
         return self._engine
 
-    def step(self, step: StepInput | InputBundle) -> StageOutput:
+    def prepare(self, store: StateStore, step: ProcessInput) -> Iterator[ProcessInput]:
+        """Yield the step: all state is in memory."""
+        yield step
+
+    def settle(self, store: StateStore) -> None:
+        """Load nothing: all state is in memory."""
+
+    def step(self, step: ProcessInput) -> StageOutput:
         """Process one input and return its output (S-O1).
 
         Costs O(elements + timers due * log timers), and whatever the hooks do.
@@ -233,11 +243,12 @@ class ProcessOperator:
             case _:
                 assert_never(step)
 
-    def keep_in_store(self, place: StoredPlace) -> None:
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step.
 
         Args:
             place: Where: the name of its stage, and the key groups.
+            memory: Has no effect: what hooks have read can be in memory alone.
         """
         engine = self._engine
         if isinstance(engine, ColumnProcess):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import assert_never, final
 
 import numpy as np
@@ -57,6 +58,13 @@ class PassingOperator:
     def hold(self) -> None:
         """Return what holds the output watermark: nothing."""
 
+    def prepare(self, store: StateStore, step: StepInput) -> Iterator[StepInput]:
+        """Yield the step: all state is in memory."""
+        yield step
+
+    def settle(self, store: StateStore) -> None:
+        """Load nothing: all state is in memory."""
+
     def step(self, step: StepInput) -> StageOutput:
         """Process one input and return its output. O(1), as columns are passed on."""
         match step:
@@ -79,7 +87,7 @@ class PassingOperator:
                 assert_never(step)
         return NOTHING
 
-    def keep_in_store(self, place: StoredPlace) -> None:
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Have :meth:`save` write to a place; call it before the first step."""
         self._place = place
 

@@ -7,7 +7,7 @@ does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never, final
 
@@ -221,6 +221,26 @@ class WindowOperator:
         rows = self._state.table.live()
         self._schedule.clear(rows)
         self._wait_for(rows)
+
+    def prepare(self, store: StateStore, step: StepInput) -> Iterator[StepInput]:
+        """Load the windows that a step needs; an advance may be cut short (``is_advancing``)."""
+        match step:
+            case Bundle():
+                self.load(store, step)
+            case ClockAdvance(to=to):
+                self.load_timers(store, int(to))
+            case WatermarkAdvance(to=to):
+                step = WatermarkAdvance(to, due=self.load_due(store, int(to)))
+            case EndOfInput():
+                due = self.load_due(store, END_OF_TIME)
+                step = WatermarkAdvance(END_OF_TIME, due=due)
+            case _:
+                assert_never(step)
+        yield step
+
+    def settle(self, store: StateStore) -> None:
+        """Load what holds the output watermark, so that it is known exactly; after steps."""
+        self.load_holder(store)
 
     def load(self, store: StateStore, bundle: Bundle) -> None:
         """Load from the store the windows that a bundle may touch; before the bundle's own step."""

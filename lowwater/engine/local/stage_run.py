@@ -1,0 +1,292 @@
+"""Runs one stage, whatever its operator: duplicates, state in a store, metrics, traces, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from lowwater.engine.graph.graph import Stage
+from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.graph.trace import TracedSide
+from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
+from lowwater.engine.join.two_sided import TwoSided
+from lowwater.engine.join.window_join import WindowJoinOperator
+from lowwater.engine.local.duplicates import DuplicateFilter
+from lowwater.engine.local.health.conservation import AdmittedCounter
+from lowwater.engine.local.outcomes import LateElements, Outcome
+from lowwater.engine.local.pair_recorder import PairRecorder
+from lowwater.engine.local.recorder import StageRecorder
+from lowwater.engine.local.stage_input import StageBundle
+from lowwater.engine.local.stage_operators import hosted, step_for
+from lowwater.engine.local.taken_bundles import TakenBundle
+from lowwater.engine.local.worker_pool import Workers
+from lowwater.engine.process import ProcessOperator
+from lowwater.engine.process.unfit import UNFIT, letters_of, sifted
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.pane_table import records_of
+from lowwater.engine.records.stage_output import MAIN, Emitted, StageOutput, emitted_records
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    PaneBatch,
+    WatermarkAdvance,
+)
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.kernels import count_records
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+
+
+@final
+class StageRun:
+    """One stage of a run, embedded or for a key group on Spark.
+
+    In each turn of the run a stage advances its clock, processes the bundles queued, and advances
+    its watermark, in this order (S-O8). Duplicates advance the source's watermark but do not
+    reach the operator (S-D1).
+
+    Args:
+        stage: The stage.
+        number: Its number in the graph.
+        is_end: Whether its output leaves the pipeline.
+        is_read: Whether downstream stages read its output.
+        workers: Compute what can be divided by keys; ``None``: all is computed here.
+
+    ``reads_right`` says whether ``right_watermark``, that of the right side of a join, is to be set
+    before each :meth:`advance`.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        number: int,
+        *,
+        is_end: bool,
+        is_read: bool,
+        workers: Workers | None = None,
+    ) -> None:
+        self.stage = stage
+        self.number = number
+        self.metrics = StageMetrics()
+        self.operator, self._gather = hosted(stage, number, workers)
+        self.reads_right = stage.reads_right
+        self.right_watermark = START_OF_TIME
+        self._emits_panes = stage.work.emits_panes
+        self._duplicates = DuplicateFilter(stage.deduplication)
+        self._counter = AdmittedCounter()
+        self._is_end = is_end
+        self._is_read = is_read
+        self._unread: dict[str, list[Emitted]] = {}
+        self._unread_panes: list[PaneBatch] = []
+        self._recorder: StageRecorder | None = None
+        self._pairs: PairRecorder | None = None
+        # The store is read only where state may be in it alone.
+        self._spills = False
+        self._store: StateStore | None = None
+
+    def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
+        """Track changes for :meth:`save`; the stage's rows are stored under its name."""
+        self._spills = memory is not None
+        self.operator.keep_in_store(place, memory)
+        self._duplicates.keep_in_store(place)
+
+    def record(self, recorder: StageRecorder) -> None:
+        """Record the stage's input in a trace, and panes, merges of windows and pairs of joins."""
+        self._recorder = recorder
+        operator = self.operator
+        if isinstance(operator, (WindowOperator, WindowJoinOperator)):
+            operator.report_merges()
+        if isinstance(operator, TwoSided):
+            self._pairs = PairRecorder(operator, recorder)
+
+    def report_replaced(self) -> None:
+        """Report in outcomes which windows merged away, if panes leave the pipeline."""
+        if self._is_end and isinstance(self.operator, WindowOperator):
+            self.operator.report_replaced()
+
+    def save(self, batch: Batch) -> None:
+        """Add the changes since the last save to a batch."""
+        self._gather()
+        self.operator.save(batch)
+        self._duplicates.save(batch, self.operator.watermark)
+
+    def resume(self, store: StateStore, *, fresh: bool) -> None:
+        """Restore stored state unless the run is ``fresh``; use the store from now on."""
+        self._store = store if self._spills else None
+        self._duplicates.restore(store)
+        if not fresh:
+            self.operator.restore(store)
+
+    def take_outputs(self) -> Mapping[str, Records]:
+        """Return what was emitted since the last call as records, by output, for downstream."""
+        keys = self.stage.key_names
+        if self._unread_panes:
+            panes, self._unread_panes = PaneBatch.concat(self._unread_panes), []
+            return {MAIN: records_of(panes, keys, signed=self.stage.retracts)}
+        unread, self._unread = self._unread, {}
+        return {tag: emitted_records(parts, keys) for tag, parts in unread.items()}
+
+    def tick(self, now: int) -> Iterator[Outcome]:
+        """Advance the clock."""
+        yield from self._step(ClockAdvance(now))
+
+    def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
+        """Process bundles."""
+        operator, metrics = self.operator, self.metrics
+        for incoming in waiting:
+            count_records(len(incoming.bundle))
+            metrics.arrived += len(incoming.bundle)
+            times = incoming.bundle.times
+            kept = None
+            if self.stage.deduplication is not None:
+                kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
+            bundle, step = step_for(self.stage, incoming, kept)
+            born = 0 if self._pairs is None else self._pairs.births(step)
+            if self._store is not None:
+                (step,) = operator.prepare(self._store, step)
+            output = operator.step(step)
+            if self._recorder is not None:
+                self._record(incoming, kept, output, step, born)
+            late = None
+            if output.late is not None:
+                rows = output.late.element if kept is None else kept[output.late.element]
+                late = late_elements(output.late, rows + incoming.start, bundle, incoming)
+                metrics.count_late(output.late)
+            yield from self._emit(output, late)
+        self._settle()
+
+    def advance(self, to: int) -> Iterator[Outcome]:
+        """Advance the watermark; if much is due that is not in memory, in portions.
+
+        Loading all that is due at once could exceed the memory limit. An operator of windows stops
+        after a portion (``is_advancing``), so that a run may stop there and be resumed.
+        """
+        operator = self.operator
+        if self.reads_right:
+            yield from self._step(SidesAdvance(to, self.right_watermark))
+        elif operator.is_advancing or to > operator.watermark:
+            yield from self._step(EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to))
+
+    def forget(self, watermark: int) -> None:
+        """Drop record ids that the watermark has passed."""
+        self._duplicates.forget(watermark)
+
+    def _step(self, step: WatermarkAdvance | SidesAdvance | ClockAdvance | EndOfInput) -> Any:
+        steps = [step] if self._store is None else self.operator.prepare(self._store, step)
+        for portion in steps:
+            output = self.operator.step(portion)
+            if self._pairs is not None:
+                self._pairs.emitted()
+            late = None
+            if output.late is not None and output.late_of is not None:
+                # Records that waited, and were refused when their time had come.
+                late = self._late_of(output.late, output.late_of)
+                self.metrics.count_late(output.late)
+            yield from self._emit(output, late)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Bring the counts up to date, and load what holds the output watermark."""
+        self._counter.settle(self.operator, self.metrics)
+        if self._store is not None:
+            self.operator.settle(self._store)
+
+    def _record(
+        self,
+        incoming: StageBundle,
+        kept: Int64Array | None,
+        output: StageOutput,
+        step: Any,
+        born: int,
+    ) -> None:
+        operator = self.operator
+        at = operator.watermark, operator.clock
+        if self._pairs is not None and isinstance(step, SideBundle):
+            name = self._pairs.side_name(step.side)
+            self._pairs.took(taken_from(incoming, kept, output.late, *at, name), step.side, born)
+        elif self._recorder is not None:
+            self._recorder.took(taken_from(incoming, kept, output.late, *at), output.merges)
+
+    def _late_of(self, late: LateBatch, bundle: Bundle) -> LateElements:
+        added = {"kind"} if self.stage.signed else set()
+        columns = {
+            name: column
+            for name, column in bundle.values.items()
+            if name not in added and not name.startswith(HIDDEN)
+        }
+        element = late.element
+        keys = tuple(key.take(element) for key in bundle.keys)
+        records = Records(columns, len(bundle))
+        return LateElements(late, records, element, bundle.times[element], keys)
+
+    def _emit(self, output: StageOutput, late: LateElements | None) -> Iterator[Outcome]:
+        """Count what was emitted, queue it for downstream, and yield what leaves the pipeline."""
+        if self._emits_panes:
+            panes = self._routed(output.panes)
+            if panes is not None or late is not None:
+                yield Outcome(panes, late, stage=self.number, replaced=output.replaced)
+            return
+        if late is not None:
+            yield Outcome(late=late, stage=self.number)
+        self.metrics.superseded += output.superseded
+        outputs, operator = output.outputs, self.operator
+        if outputs and isinstance(operator, ProcessOperator):
+            outputs = sifted(outputs, operator.definition.name)
+        for tag, emitted in outputs.items():
+            if tag == UNFIT:
+                yield Outcome(errors=list(letters_of(emitted)), stage=self.number)
+                continue
+            self.metrics.emitted[tag] += len(emitted)
+            if self._is_read:
+                self._unread.setdefault(tag, []).append(emitted)
+            if self._is_end:
+                yield Outcome(emitted={tag: emitted}, stage=self.number)
+
+    def _routed(self, panes: PaneBatch | None) -> PaneBatch | None:
+        """Count panes and queue them for downstream; return those that leave the pipeline."""
+        if panes is None:
+            return None
+        self.metrics.count_panes(panes)
+        if self._recorder is not None:
+            self._recorder.showed(panes)
+        if self._is_read:
+            self._unread_panes.append(panes)
+        return panes if self._is_end else None
+
+
+def late_elements(
+    late: LateBatch, rows: Int64Array, bundle: Bundle, incoming: StageBundle
+) -> LateElements:
+    """Return late elements together with the records that contain them.
+
+    Args:
+        late: The elements, by index into ``bundle``.
+        rows: Index of each among the admitted elements of its batch, int64.
+        bundle: The bundle that the operator processed.
+        incoming: The bundle that arrived, duplicates included.
+    """
+    element = late.element
+    if incoming.admitted.kept is not None:
+        rows = incoming.admitted.kept[rows]
+    keys = tuple(key.take(element) for key in bundle.keys)
+    return LateElements(late, incoming.records, rows, bundle.times[element], keys)
+
+
+def taken_from(
+    incoming: StageBundle,
+    kept: Int64Array | None,
+    late: LateBatch | None,
+    watermark: int,
+    clock: int,
+    side: TracedSide | None = None,
+) -> TakenBundle:
+    """Describe a processed bundle for the recorder; see :class:`TakenBundle`."""
+    rows = np.arange(incoming.start, incoming.start + len(incoming.bundle), dtype=np.int64)
+    if incoming.admitted.kept is not None:
+        rows = incoming.admitted.kept[rows]
+    return TakenBundle(incoming.bundle, kept, late, incoming.records, rows, watermark, clock, side)

@@ -1,0 +1,1 @@
+"""What a stage does: its operator, and what hosts of it need to know."""
