@@ -24,11 +24,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.errors import InvalidArgument, StateError, describe, explains
 from lowwater.io.paths import PathLike, as_paths, is_remote
-from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
-from lowwater.io.sinks.folders import checked_path
-from lowwater.io.sinks.json_lines_file import is_file_name
-from lowwater.io.sinks.left_folder import left_folder
-from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
+from lowwater.io.sinks.compaction import Compaction
 from lowwater.io.uris import RemotePlace
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
@@ -268,6 +264,9 @@ def _prepared(
                 if several
                 else 'Give it an output: pipeline.write_parquet("out/")',
             )
+    from lowwater.io.sinks.left_folder import left_folder
+    from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
+
     sinks = [output._sinks for output in outputs]
     sources = [read.source for read in Graph.of(output._stage for output in outputs).reads]
     check_conflicts(sinks)
@@ -328,11 +327,16 @@ def _removed(
 
 def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_parquet``."""
+    from lowwater.io.sinks.folders import ParquetFolder, checked_path
+
     return ParquetFolder(checked_path(folder, "folder"), overwrite, compact=compact)
 
 
 def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
+    from lowwater.io.sinks.folders import JsonLinesFolder, checked_path
+    from lowwater.io.sinks.json_lines_file import JsonLinesFile, is_file_name
+
     target = checked_path(path)
     name = RemotePlace.of(target).name if is_remote(target) else target
     if is_file_name(name):

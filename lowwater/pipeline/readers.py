@@ -17,28 +17,8 @@ from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.admit_times import FRACTIONAL, TimeUnit
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.errors import InvalidArgument, describe, load_extra
-from lowwater.io.csv import CsvSource
-from lowwater.io.csv_values import can_be
-from lowwater.io.frames import frame_source
 from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
-from lowwater.io.jsonl import JsonLinesSource
-from lowwater.io.kafka.bounds import KafkaEnd, KafkaStart, bound_of
-from lowwater.io.kafka.client import checked_config, checked_servers, checked_topic, client
-from lowwater.io.kafka.message_values import (
-    KeyFormat,
-    MessageColumns,
-    ValueFormat,
-    checked_key,
-    checked_value,
-)
-from lowwater.io.kafka.topic_source import KafkaSource
-from lowwater.io.log.layout import Layout
-from lowwater.io.log.source import LogSource
-from lowwater.io.log.values import Start, as_time
-from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike
-from lowwater.io.postgres_changes.options import Truncates, changes_of
-from lowwater.io.settled_types import is_of_json
 from lowwater.pipeline.fluent import KeyedStream, Stream
 from lowwater.pipeline.record_steps import Key
 from lowwater.pipeline.runnable import Runnable
@@ -56,6 +36,10 @@ from lowwater.watermark import BoundedDisorder, WatermarkEstimator
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lowwater.io.kafka.bounds import KafkaEnd, KafkaStart
+    from lowwater.io.kafka.message_values import KeyFormat, ValueFormat
+    from lowwater.io.log.values import Start
+    from lowwater.io.postgres_changes.options import Truncates
     from lowwater.spark.signals import CarriedTime
 
 FieldOf: TypeAlias = str | Callable[[Any], Any]
@@ -184,6 +168,8 @@ def from_frame(
             hint='Its output is a stream already: pipeline.key_by("..."); or read what it emitted, '
             "pipeline.collect()",
         )
+    from lowwater.io.frames import frame_source
+
     return stream_of(frame_source(frame, time), time, options)
 
 
@@ -248,6 +234,8 @@ def read_parquet(
     """
     files = files_of(paths, options)
     chosen = _chosen(columns, time, options)
+    from lowwater.io.parquet import ParquetSource
+
     source = ParquetSource(files.paths, chosen, follow_of(files, options), files.stores)
     return stream_of(source, time, options, FileOptions)
 
@@ -287,6 +275,8 @@ def read_csv(
             f"{describe('delimiter', delimiter)} is not one character",
             hint='Use, say, ";" or "\\t"',
         )
+    from lowwater.io.csv_values import can_be
+
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     for name, kind in named.items():
         if not can_be(kind):
@@ -298,6 +288,8 @@ def read_csv(
     files = files_of(paths, options)
     following = follow_of(files, options)
     fractions = options.get("unit") in FRACTIONAL
+    from lowwater.io.csv import CsvSource
+
     source = CsvSource(
         files.paths, named, time, delimiter, following, fractions, files.stores,
         _chosen(columns, time, options),
@@ -340,6 +332,8 @@ def read_jsonl(
     Raises:
         InvalidArgument: An option is invalid, or JSON has no values of a type.
     """
+    from lowwater.io.settled_types import is_of_json
+
     files = files_of(paths, options)
     fractions = options.get("unit") in FRACTIONAL
     following = follow_of(files, options)
@@ -357,6 +351,8 @@ def read_jsonl(
                 where="read_jsonl",
                 hint=f"Read it as text, and convert it: with_columns({name}=lw.col({name!r})...)",
             )
+    from lowwater.io.jsonl import JsonLinesSource
+
     source = JsonLinesSource(
         files.paths, time, following, fractions, files.stores, _chosen(columns, time, options),
         named,
@@ -384,6 +380,10 @@ def read_log(
         follow: Whether to also read records appended during the run; such a run does not end.
         partitions: The number of a partition, or several; all by default.
     """
+    from lowwater.io.log.layout import Layout
+    from lowwater.io.log.source import LogSource
+    from lowwater.io.log.values import as_time
+
     numbers = Layout.require(path).numbers(partitions)
     if not isinstance(start, dict):
         as_time(start)
@@ -462,6 +462,11 @@ def read_kafka(
     Raises:
         InvalidArgument: An option is invalid, or the client library is not installed.
     """
+    from lowwater.io.kafka.bounds import bound_of
+    from lowwater.io.kafka.client import checked_config, checked_servers, checked_topic, client
+    from lowwater.io.kafka.message_values import MessageColumns, checked_key, checked_value
+    from lowwater.io.kafka.topic_source import KafkaSource
+
     client()
     own = MessageColumns(key, headers, timestamp, tombstone)
     if tombstone is not None and time != timestamp:
@@ -554,6 +559,8 @@ def read_postgres_changes(
         DataError: The server, the table or the publication does not allow it.
     """
     given = {name: _arrow_type(name, one) for name, one in (types or {}).items()}
+    from lowwater.io.postgres_changes.options import changes_of
+
     source = changes_of(
         dsn, table, publication=publication, slot=slot, snapshot=snapshot, columns=columns,
         types=given, truncate=truncate, end=end,

@@ -14,7 +14,6 @@ from lowwater.errors import InvalidArgument, NoItems, describe, explains
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
-from lowwater.io.sinks.kafka import KafkaTopic, MessageFormat
 from lowwater.pipeline.forms import BatchT, Form, ItemT
 from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from lowwater.display.palette import Theme
+    from lowwater.io.sinks.kafka import MessageFormat
     from lowwater.viz import GraphDiagram
 
 
@@ -227,6 +227,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             errors: The topic of dead letters; by default they are counted, not written.
             config: Further settings of the client library (librdkafka), such as those of security.
         """
+        from lowwater.io.sinks.kafka import KafkaTopic
+
         return self._to(KafkaTopic(servers, topic, key, value, late, errors, config or {}))
 
     def write_to(self, *sinks: Sink) -> Writing:

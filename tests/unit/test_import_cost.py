@@ -40,3 +40,25 @@ def test_each_public_name_of_type_checkers_can_be_loaded() -> None:
     }
     assert typed == {name for name in dir(lowwater) if not name.startswith("__")}
     assert all(getattr(lowwater, name) is not None for name in typed)
+
+
+def test_a_run_in_memory_loads_no_connector() -> None:
+    """Readers, sinks and the explanations of results are loaded where they are used."""
+    code = """
+import sys
+import lowwater as lw
+
+stream = lw.from_iterable([{"at": "2024-01-01T00:00:00Z", "k": 1}], time="at")
+windows = stream.key_by("k").window(lw.FixedWindows("1m"))
+windows.aggregate(n=lw.count()).collect(progress=False)
+own = [name for name in sys.modules if name.split(".")[0] == "lowwater"]
+apart = ("io.kafka", "io.log", "io.postgres", "io.csv", "io.json", "io.parquet", "io.sinks.kafka",
+         "io.sinks.owned", "io.sinks.sqlite", "explain.window", "viz", "spark", "cli")
+print(*sorted(one for one in own if one.startswith(tuple(f"lowwater.{name}" for name in apart))
+              and one != "lowwater.io.csv_values"))
+print(len(own))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, count = run.stdout.splitlines()
+    assert loaded == ""
+    assert int(count) <= 290
