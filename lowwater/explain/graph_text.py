@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import MAIN, Flow, Graph, Joined, Read, Stage
-from lowwater.engine.graph.outline import deduplication_text, side_text, step_texts, work_texts
+from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining
 from lowwater.time import format_duration, saturating_add
 from lowwater.triggers import Default
@@ -67,7 +67,7 @@ def _clock_text(clock: ClockLike) -> str:
 def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     lines = [graph.name_of(stage)]
     for nth, flow in enumerate(stage.inputs):
-        side = side_text(stage, nth)
+        side = stage.work.side_name(nth)
         reads = f"reads {side}: " if side else "reads: "
         lines.append(f"{reads}{graph.name_of(flow.origin)}{_output(flow)}{_steps(flow)}")
     if stage.deduplication is not None:
@@ -100,7 +100,7 @@ def _exchange_keys(stage: Stage) -> str:
     names, work = ", ".join(stage.key_names), stage.work
     if not isinstance(work, Joined) or work.right_keys == stage.keys:
         return names
-    left, right = (side_text(stage, nth) for nth in (0, len(stage.inputs) - 1))
+    left, right = (stage.work.side_name(nth) for nth in (0, len(stage.inputs) - 1))
     return f"{names} ({left}), {', '.join(work.right_keys)} ({right})"
 
 
@@ -130,7 +130,7 @@ def exchange_text(stage: Stage, nth: int) -> str | None:
     """Return by what records are exchanged on the way into a stage, and the side of a join."""
     if not stage.key_names:
         return None
-    work, side = stage.work, side_text(stage, nth)
+    work, side = stage.work, stage.work.side_name(nth)
     is_join = isinstance(work, Joined)
     by = f"by {', '.join(stage.keys_of(nth) if is_join else stage.key_names)}"
     return f"{side}, {by}" if side else by

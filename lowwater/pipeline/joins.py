@@ -187,7 +187,7 @@ class JoinInputs:
         return self._checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
 
     def _checked_stage(self, work: Joined | WindowJoined) -> Stage:
-        of_both = work.joining.emits_pairs if isinstance(work, Joined) else work.emits_pairs
+        of_both = work.emits_pairs
         names = _output_names(work.columns, of_both=of_both)
         if of_both or isinstance(work, WindowJoined):
             _check_names(names, self.where)
@@ -316,7 +316,7 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     """Return the parts of the stream of a join's output: its flow, and what is known of it."""
     work = stage.work
     assert isinstance(work, (Joined, WindowJoined))
-    of_both = work.joining.emits_pairs if isinstance(work, Joined) else work.emits_pairs
+    of_both = work.emits_pairs
     known = inputs.left_known
     if known is None or (of_both and inputs.right_known is None):
         return emitted_as_records(stage, None)

@@ -207,11 +207,7 @@ class ColumnTypes:
 
     def _into(self, stage: Stage) -> dict[str, pa.DataType]:
         """Return the types of what a stage reads, a join on its left; none if some are unknown."""
-        work = stage.work
-        flows = (
-            stage.inputs[: work.left] if isinstance(work, (Joined, WindowJoined)) else stage.inputs
-        )
-        return self._of_flows(flows)
+        return self._of_flows(stage.inputs[: len(stage.inputs) - len(stage.right_inputs)])
 
     def _of_flows(self, flows: Sequence[Flow]) -> dict[str, pa.DataType]:
         schemas = [self.of_flow(flow) for flow in flows]
@@ -261,7 +257,7 @@ class ColumnTypes:
                 (work.columns.right, stage.inputs[work.left :], work.right_keys),
             )
         )
-        if not (work.joining if isinstance(work, Joined) else work).emits_pairs:
+        if not work.emits_pairs:
             right = {}
         of_left, of_right = work.columns.names(tuple(left), tuple(right))
         return {

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, final
 
 from lowwater.display.palette import Theme
 from lowwater.display.text import printable, shown
-from lowwater.engine.graph.graph import Graph, Grouped, Joined, Upserted
+from lowwater.engine.graph.graph import Graph
 from lowwater.engine.graph.metrics import Metrics, watermark_text
 from lowwater.explain.graph_text import exchange_text, summary_texts
 from lowwater.io.paths import PathLike, as_paths
@@ -94,7 +94,7 @@ class GraphDiagram:
         for stage in graph.stages:
             lines = tuple(summary_texts(stage))
             kind: NodeKind = "table" if stage.makes_table else "stage"
-            keeps_rows = isinstance(stage.work, (Joined, Upserted, Grouped))
+            keeps_rows = stage.work.keeps_rows
             kept = "rows" if keeps_rows else "open windows"
             nodes.append(_node(graph.name_of(stage), lines, metrics, kind, kept))
             edges += [

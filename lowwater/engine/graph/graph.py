@@ -8,10 +8,10 @@ The file is long because these values contain one another, and each checks what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias, assert_never, final
+from typing import ClassVar, TypeAlias, final
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
@@ -60,17 +60,71 @@ class Read:
     idle_after_us: int | None = None
 
 
+class StageKind:
+    """What a kind of stage is, as far as it does not depend on the stage; each states what differs.
+
+    ``stored_as`` is what state directories call the form of its rows; ``emits_panes`` says that
+    panes come out, not records; ``passes_signs`` that retractions come out if any come in;
+    ``fires`` that it has a trigger; ``spills`` that its state obeys a limit of memory;
+    ``keeps_rows`` that it keeps records as they came; ``makes_table`` that its output is the
+    changes of a table, which may be of any time (T-2); ``takes_null_keys`` that a key may be null
+    (T-3); and ``reads_right`` that the watermark of a join's right side matters by itself (J-8).
+    """
+
+    __slots__ = ()
+
+    stored_as: ClassVar[str]
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = False
+    fires: ClassVar[bool] = False
+    spills: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = False
+
+    @property
+    def makes_table(self) -> bool:
+        return False
+
+    @property
+    def takes_null_keys(self) -> bool:
+        return self.makes_table
+
+    @property
+    def reads_right(self) -> bool:
+        return False
+
+    def side_name(self, nth: int) -> str:
+        """Return what an input of a join is called; empty for other stages."""
+        return ""
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        """Return how far below its output watermark it may emit, in microseconds.
+
+        Args:
+            upstream_us: Returns how far upstream stages may: without windows it accepts late
+                records.
+        """
+        return upstream_us()
+
+    def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the key columns of an input, given those of the stage."""
+        return keys
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class Windowed:
+class Windowed(StageKind):
     """The work of a windowed stage: group by key and window, aggregate, emit panes."""
 
     windowing: Windowing
     aggregates: Mapping[str, AggregateSpec]
 
+    stored_as: ClassVar[str] = "windows"
     emits_panes: ClassVar[bool] = True
-    passes_signs: ClassVar[bool] = False
+    fires: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        return self.windowing.lateness_us
 
     @property
     def retracts(self) -> bool:
@@ -80,7 +134,7 @@ class Windowed:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(StageKind):
     """The work of a process stage: user-defined state and timers, per key or per key and window.
 
     Args:
@@ -99,14 +153,20 @@ class Computed:
     lateness_us: int = 0
     order: Order = "arrival"
 
-    emits_panes: ClassVar[bool] = False
-    passes_signs: ClassVar[bool] = False
+    stored_as: ClassVar[str] = "process"
+    spills: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        if self.order == "event_time":
+            return self.lateness_us  # it accepts no late records
+        accepted = upstream_us() if self.windowing is None else self.windowing.lateness_us
+        return max(accepted, self.lateness_us)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(StageKind):
     """The work of a join: of two streams by time, or with a history (J-1 to J-6, J-8, J-9).
 
     Args:
@@ -121,9 +181,10 @@ class Joined:
     right_keys: tuple[str, ...]
     columns: JoinedColumns
 
+    stored_as: ClassVar[str] = "join"
     windowing: ClassVar[None] = None
-    emits_panes: ClassVar[bool] = False
     passes_signs: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
 
@@ -133,9 +194,27 @@ class Joined:
         return self.joining.retracts
 
     @property
-    def minds_right(self) -> bool:
-        """Whether the watermark of the right side matters by itself (J-8)."""
+    def makes_table(self) -> bool:
+        return isinstance(self.joining, Joining) and self.joining.within is None
+
+    @property
+    def reads_right(self) -> bool:
         return isinstance(self.joining, AsOf)
+
+    def side_name(self, nth: int) -> str:
+        names = ("facts", "versions") if isinstance(self.joining, AsOf) else ("left", "right")
+        return names[self.side_of(nth) == RIGHT]
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether pairs come out, rather than rows of the left side."""
+        return self.joining.emits_pairs
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        return self.joining.emits_late_us or upstream_us()
+
+    def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
+        return self.right_keys if self.side_of(nth) == RIGHT else keys
 
     def side_of(self, nth: int) -> Side:
         """Return the side that an input of the stage belongs to."""
@@ -144,7 +223,7 @@ class Joined:
 
 @final
 @dataclass(frozen=True, slots=True)
-class WindowJoined:
+class WindowJoined(StageKind):
     """The work of a join within windows: both sides are grouped together, then paired (J-7).
 
     Args:
@@ -161,10 +240,19 @@ class WindowJoined:
     right_keys: tuple[str, ...]
     columns: JoinedColumns
 
-    emits_panes: ClassVar[bool] = False
-    passes_signs: ClassVar[bool] = False
+    stored_as: ClassVar[str] = "windows"
+    fires: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        return self.windowing.lateness_us
+
+    def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
+        return self.right_keys if self.side_of(nth) == RIGHT else keys
+
+    def side_name(self, nth: int) -> str:
+        return "right" if self.side_of(nth) == RIGHT else "left"
 
     @property
     def emits_pairs(self) -> bool:
@@ -183,7 +271,7 @@ class WindowJoined:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Upserted:
+class Upserted(StageKind):
     """The work of a table that is made from upserts (T-1).
 
     Args:
@@ -196,26 +284,35 @@ class Upserted:
     columns: Types
     deletes: bool = False
 
+    stored_as: ClassVar[str] = "table"
     windowing: ClassVar[None] = None
-    emits_panes: ClassVar[bool] = False
-    passes_signs: ClassVar[bool] = False
+    keeps_rows: ClassVar[bool] = True
     retracts: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
 
+    @property
+    def makes_table(self) -> bool:
+        return True
+
+    @property
+    def takes_null_keys(self) -> bool:
+        return False
+
 
 @final
 @dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(StageKind):
     """The work of a stream whose records leave as they came.
 
     It is run by itself, without keys; or its duplicates are dropped before a join, and its keys are
     the ids.
     """
 
+    stored_as: ClassVar[str] = "records"
     windowing: ClassVar[None] = None
-    emits_panes: ClassVar[bool] = False
     passes_signs: ClassVar[bool] = True
+    spills: ClassVar[bool] = False
     retracts: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
@@ -223,16 +320,20 @@ class Passed:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class Grouped(StageKind):
     """The work of a table that aggregates the rows of another (T-3)."""
 
     aggregates: Mapping[str, AggregateSpec]
 
+    stored_as: ClassVar[str] = "table"
     windowing: ClassVar[None] = None
-    emits_panes: ClassVar[bool] = False
-    passes_signs: ClassVar[bool] = False
     retracts: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    keeps_rows: ClassVar[bool] = True
+
+    @property
+    def makes_table(self) -> bool:
+        return True
 
 
 Work: TypeAlias = Windowed | Computed | Joined | WindowJoined | Passed | Upserted | Grouped
@@ -287,19 +388,12 @@ class Stage:
     @property
     def fires(self) -> bool:
         """Whether it has a trigger: a process in windows has none."""
-        return isinstance(self.work, (Windowed, WindowJoined))
+        return self.work.fires
 
     @property
     def spills(self) -> bool:
         """Whether its state obeys a limit of memory: windows, joins and tables do."""
-        work = self.work
-        match work:
-            case Windowed() | WindowJoined() | Joined() | Upserted() | Grouped():
-                return True
-            case Computed() | Passed():
-                return False
-            case _:
-                assert_never(work)
+        return self.work.spills
 
     @property
     def right_inputs(self) -> tuple[Flow, ...]:
@@ -310,28 +404,16 @@ class Stage:
     @property
     def reads_right(self) -> bool:
         """Whether the right side's watermark matters by itself, as in joins as of time (J-8)."""
-        return isinstance(self.work, Joined) and self.work.minds_right
+        return self.work.reads_right
 
     @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
-        work = self.work
-        match work:
-            case Windowed(windowing=windowing) | WindowJoined(windowing=windowing):
-                return windowing.lateness_us
-            case Joined(joining=joining) if joining.emits_late_us:
-                return joining.emits_late_us
-            case Computed(order="event_time"):
-                return work.lateness_us  # it accepts no late records
-            case Computed(windowing=Windowing(lateness_us=lateness_us)):
-                return max(lateness_us, work.lateness_us)
-            case Computed() | Joined() | Passed() | Upserted() | Grouped():
-                # Without windows it accepts late records, and may emit records equally late.
-                before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
-                own = work.lateness_us if isinstance(work, Computed) else 0
-                return max((own, *(stage.lateness_us for stage in before)))
-            case _:
-                assert_never(work)
+        return self.work.lateness_behind(self._upstream_lateness)
+
+    def _upstream_lateness(self) -> int:
+        origins = [flow.origin for flow in self.inputs]
+        return max((one.lateness_us for one in origins if isinstance(one, Stage)), default=0)
 
     @property
     def retracts(self) -> bool:
@@ -341,15 +423,12 @@ class Stage:
     @property
     def makes_table(self) -> bool:
         """Whether its output is the changes of a table, which may be of any time (T-2)."""
-        work = self.work
-        if isinstance(work, Joined):
-            return isinstance(work.joining, Joining) and work.joining.within is None
-        return isinstance(work, (Upserted, Grouped))
+        return self.work.makes_table
 
     @property
     def takes_null_keys(self) -> bool:
         """Whether a key may be null, as in joins and groups of tables (T-3)."""
-        return self.makes_table and not isinstance(self.work, Upserted)
+        return self.work.takes_null_keys
 
     @property
     def signed(self) -> bool:
@@ -358,10 +437,7 @@ class Stage:
 
     def keys_of(self, nth: int) -> tuple[str, ...]:
         """Return the key columns of one of its inputs."""
-        work = self.work
-        if isinstance(work, (Joined, WindowJoined)) and work.side_of(nth) == RIGHT:
-            return work.right_keys
-        return self.keys
+        return self.work.keys_of(nth, self.keys)
 
 
 Origin: TypeAlias = Read | Stage

@@ -141,19 +141,6 @@ def work_texts(stage: Stage) -> Iterator[str]:
             assert_never(work)
 
 
-def side_text(stage: Stage, nth: int) -> str:
-    """Return what the input of a join is called; empty for other stages."""
-    work = stage.work
-    if isinstance(work, WindowJoined):
-        return "left" if nth < work.left else "right"
-    if not isinstance(work, Joined):
-        return ""
-    is_right = work.side_of(nth) == RIGHT
-    if isinstance(work.joining, AsOf):
-        return "versions" if is_right else "facts"
-    return "right" if is_right else "left"
-
-
 def spec_text(spec: AggregateSpec) -> str:
     """Format an aggregate as users wrote it, without the hidden column that ``group()`` reads."""
     column = getattr(spec, "column", None)

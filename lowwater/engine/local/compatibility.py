@@ -15,13 +15,11 @@ from lowwater.engine.graph.graph import (
     Grouped,
     Joined,
     Origin,
-    Passed,
     Read,
     Stage,
     Upserted,
     Windowed,
     WindowJoined,
-    Work,
     name_of_output,
 )
 from lowwater.engine.graph.sources import QUIET, Source
@@ -104,7 +102,7 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
                 hint="Call one of them otherwise: .named(...)",
             )
         found[name] = {
-            "kind": _kind(stage.work),
+            "kind": stage.work.stored_as,
             "keys": list(stage.key_names),
             "deduplicated": stage.deduplication is not None,
             "origins": [graph.name_of(flow.origin) for flow in stage.inputs],
@@ -112,22 +110,6 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
             "signed": stage.signed,
         }
     return found
-
-
-def _kind(work: Work) -> str:
-    match work:
-        case Windowed() | WindowJoined():
-            return "windows"
-        case Computed():
-            return "process"
-        case Joined():
-            return "join"
-        case Upserted() | Grouped():
-            return "table"
-        case Passed():
-            return "records"
-        case _:
-            assert_never(work)
 
 
 def _describe_read(read: Read) -> dict[str, Any]:
