@@ -12,6 +12,7 @@ import lowwater.time
 PACKAGE = Path(lowwater.time.__file__).parent
 # From the ground up. A file may import its own room and those before it.
 ROOMS = [
+    "_on_use",
     "display",
     "errors",
     "time",
@@ -26,6 +27,7 @@ ROOMS = [
     "engine.process",
     "engine.join",
     "engine.graph",
+    "engine.stages",
     "engine.local",
     "io",
     "spark",
