@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -203,8 +203,12 @@ def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None)
         made = StructType([StructField(_LINE, StringType()), *(made[name] for name in in_paths)])
         reader = reader.option("lineSep", "\n")
     if isinstance(source, CsvSource):
+        # Spark compares all names with those of the header, whichever are read.
+        whole = schema if source.columns is None else replace(source, columns=None).schema
         texts = [
-            one if one.name in in_paths else StructField(one.name, StringType()) for one in made
+            made[name] if name in in_paths else StructField(name, StringType())
+            for name in (whole or schema).names
+            if name not in in_paths or name in schema.names
         ]
         made = StructType([*texts, StructField(CORRUPT, StringType())])
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")

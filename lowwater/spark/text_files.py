@@ -45,7 +45,7 @@ class TextReader(Protocol):
     """Reads the text of one partition."""
 
     def read(self, batch: pa.RecordBatch) -> Records:
-        """Return the records, with dead letters for what cannot be read; other columns follow."""
+        """Return the records, beside the columns that Spark adds, and dead letters for the rest."""
         ...
 
 

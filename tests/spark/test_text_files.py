@@ -71,7 +71,7 @@ def made_of(begun: Any) -> Any:
         .window(lw.FixedWindows("1h"), accumulation="accumulating")
         .aggregate(
             rows=lw.count(), total=lw.sum("n"), mean=lw.mean("n"), most=lw.max("x"),
-            low=lw.min("n"), texts=lw.collect_set("s"),
+            low=lw.min("n"), texts=lw.collect("s"),
         )
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_records_and_dead_letters_are_those_of_an_embedded_run(
     assert found == sorted(shown(error.reason, error.record) for error in wanted.errors)
     assert {reason for reason, _ in found} >= {f"malformed_{kind.removesuffix('l')}", "wrong_type"}
     if not operator:
-        assert _panes(rows) == plain(embedded(strict), but=("emitted_at", "texts"))
+        assert _panes(rows) == plain(embedded(strict), but=("emitted_at",))
 
 
 def _record(text: str) -> str:
@@ -111,5 +111,36 @@ def _record(text: str) -> str:
 
 
 def _panes(rows: Rows) -> list[str]:
-    names = ("output", "reason", "detail", "record", "emitted_at", "texts")
+    names = ("output", "reason", "detail", "record", "emitted_at")
     return plain([row for row in rows if row["output"] == "pane"], but=names)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@pytest.mark.parametrize("columns", [None, ["n", "day", "city"]])
+def test_columns_of_paths_and_columns_that_are_chosen(
+    spark: Any, tmp_path: Path, kind: str, columns: list[str] | None
+) -> None:
+    """What is not read may hold anything."""
+    for at in range(2):
+        folder = tmp_path / f"in/day={at}/city=U%20{at}"
+        folder.mkdir(parents=True)
+        rows = [{"s": "x", "at": 10 * at + n, "n": n, "odd": n if n % 2 else "y"} for n in range(6)]
+        lines = [json.dumps(row) for row in rows]
+        if kind == "csv":
+            lines = ["s,at,n,odd", *(",".join(map(str, row.values())) for row in rows)]
+        (folder / f"{at}.{kind}").write_text("\n".join([*lines, "oops"]))
+    read = lw.read_jsonl if kind == "jsonl" else lw.read_csv
+    begun = read(
+        tmp_path / "in", time="at", unit="s", columns=columns, watermark=lw.BoundedDisorder("1h")
+    )
+    windowed = begun.key_by("day", "city").window(lw.FixedWindows("1h"))
+    made = windowed.aggregate(rows=lw.count(), total=lw.sum("n"))
+    wanted = made.collect()
+    rows_found, _ = run(made.to_spark(spark, outputs="all", drain=True), tmp_path / "checkpoint")
+    letters = [row["reason"] for row in rows_found if row["output"] == "dead_letter"]
+    assert sorted(letters) == sorted(error.reason for error in wanted.errors)
+    panes = [row for row in rows_found if row["output"] == "pane"]
+    assert sorted((row["day"], row["city"], row["rows"], row["total"]) for row in panes) == sorted(
+        (*pane.key, pane.values["rows"], pane.values["total"]) for pane in wanted.panes
+    )
+    assert len(panes) == 2

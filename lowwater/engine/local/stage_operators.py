@@ -45,7 +45,7 @@ class Hosted(NamedTuple):
 
     Args:
         operator: The operator.
-        gather: Brings state home that workers hold, to be stored.
+        gather: Fetches the state that workers hold, before it is saved.
     """
 
     operator: Operator
