@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import narwhals as nw
@@ -56,6 +56,14 @@ def values_of(expression: Any, table: pa.Table, size: int) -> list[Any]:
     return [row["r"] for row in result.values()]
 
 
+def compared(compare: Callable[[Any, Any], Any], x: Any, y: Any) -> bool:
+    """Return what Python says; it raises where a NaN is put in order with a decimal."""
+    try:
+        return bool(compare(x, y))
+    except InvalidOperation:
+        return False
+
+
 def table_of(left: pa.DataType, right: pa.DataType, pairs: list[tuple[Any, Any]]) -> pa.Table:
     return pa.table({
         "at": np.arange(len(pairs)),
@@ -81,7 +89,7 @@ def test_comparisons_are_those_of_python(data: Any) -> None:
     )
     table = table_of(left, right, pairs)
     found = values_of(compare(lw.col("x"), lw.col("y")), table, data.draw(st.sampled_from([1, 4])))
-    wanted = [None if None in (x, y) else compare(x, y) for x, y in pairs]
+    wanted = [None if None in (x, y) else compared(compare, x, y) for x, y in pairs]
     assert found == wanted, pairs
 
 

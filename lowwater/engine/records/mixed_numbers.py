@@ -253,8 +253,9 @@ def _series_like(series: Any, other: Any) -> Any:
 def _compared(name: str, own: pa.ChunkedArray, other: Any) -> pa.ChunkedArray | None:
     """Return what a comparison comes to, if it is of numbers; else ``None``."""
     kinds = (_kind(own), _kind(other))
-    if None in kinds:
-        return None
+    is_far = type(other) is int and not -(2**63) <= other < 2**64
+    if None in kinds or ("decimal" in kinds and "float" not in kinds and not is_far):
+        return None  # Arrow compares decimals with decimals and integers exactly
     if len(own) == 0:
         return pa.chunked_array([pa.array([], pa.bool_())])
     left = _flat(own)
