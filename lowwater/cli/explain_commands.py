@@ -73,7 +73,7 @@ def add_commands(commands: Any) -> None:
 def _run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
     """Run a pipeline with a trace, over its own sources or over a scenario."""
     from lowwater.cli.target import load
-    from lowwater.engine.graph.graph import Windowed
+    from lowwater.engine.stages.windowed import Windowed
     from lowwater.pipeline import Pipeline, Processed
 
     pipeline = load(target, with_output=False)

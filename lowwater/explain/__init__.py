@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lowwater._on_use import on_use
 
 if TYPE_CHECKING:
+    from lowwater.engine.graph.finding import Finding as Finding
     from lowwater.explain.difference import Difference as Difference
     from lowwater.explain.difference import PaneDifference as PaneDifference
     from lowwater.explain.difference import diff as diff
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from lowwater.explain.disorder import DisorderGroup as DisorderGroup
     from lowwater.explain.disorder import DisorderProfile as DisorderProfile
     from lowwater.explain.element import why as why
-    from lowwater.explain.finding import Finding as Finding
     from lowwater.explain.findings import Findings as Findings
     from lowwater.explain.findings import check as check
     from lowwater.explain.frame import to_frame as to_frame
@@ -28,7 +28,7 @@ _PLACES = {
     "lowwater.explain.difference": "Difference PaneDifference diff",
     "lowwater.explain.disorder": "DelayRow DisorderGroup DisorderProfile",
     "lowwater.explain.element": "why",
-    "lowwater.explain.finding": "Finding",
+    "lowwater.engine.graph.finding": "Finding",
     "lowwater.explain.findings": "Findings check",
     "lowwater.explain.frame": "to_frame",
     "lowwater.explain.lateness": "LatenessProfile LatenessRow lateness_profile",

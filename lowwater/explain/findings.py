@@ -9,29 +9,18 @@ from typing import Any, Literal, final
 
 from lowwater.display import html
 from lowwater.display.text import shown
-from lowwater.engine.graph.graph import Computed, Graph, Joined, Read, Stage, Upserted
-from lowwater.engine.graph.sources import BUNDLE_SIZE
+from lowwater.engine.graph.finding import Finding, Severity, Upstream
+from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
 from lowwater.engine.local.delivery import Sink
-from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.endless import is_endless
-from lowwater.explain.finding import Finding, Severity
-from lowwater.explain.join_findings import join_findings, table_findings
 from lowwater.explain.spark_findings import spark_findings
 from lowwater.explain.text import counted
-from lowwater.time import format_duration
 from lowwater.triggers import (
-    AfterCount,
-    AfterWatermark,
-    Default,
     Moment,
-    Trigger,
-    looks_at_watermark,
     outlook,
 )
-from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.watermark import External, PerPartition
-from lowwater.windows import GlobalWindow, Sessions, SlidingWindows
 
 _KINDS: dict[Severity, html.Kind] = {"error": "dropped", "warning": "late", "note": "quiet"}
 _RANK: tuple[Severity, ...] = ("error", "warning", "note")
@@ -123,11 +112,7 @@ def findings_of(graph: Graph, outputs: Iterable[tuple[Stage, Sequence[Sink]]]) -
     upstream = _reads_upstream(graph)
     found = [finding for read in graph.reads for finding in _of_read(graph, read, upstream)]
     for stage in graph.stages:
-        found += _of_stage(stage, graph.name_of(stage), upstream[stage])
-        if isinstance(stage.work, Joined):
-            found += join_findings(stage, stage.work, graph.name_of(stage), upstream)
-        if isinstance(stage.work, Upserted):
-            found += table_findings(stage, stage.work, graph.name_of(stage), upstream[stage])
+        found += _of_stage(stage, graph.name_of(stage), upstream)
     for stage, sinks in outputs:
         found += _of_output(graph, stage, sinks)
     return Findings(tuple(sorted(found, key=lambda finding: _RANK.index(finding.severity))))
@@ -200,146 +185,26 @@ def _harm(stage: Stage) -> Severity:
     return "note" if windowing is None else "warning"
 
 
-def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Finding]:
-    endless = any(is_endless(read) for read in reads)
-    blind = endless and any(read.watermark is None for read in reads)
-    if stage.deduplication is not None and blind:
+def _of_stage(
+    stage: Stage, where: str, upstream: Mapping[Stage, frozenset[Read]]
+) -> Iterator[Finding]:
+    flows = [_upstream_of(flow, upstream) for flow in stage.inputs]
+    if stage.deduplication is not None and any(flow.is_blind for flow in flows):
         yield Finding(
             "warning",
             "deduplicate keeps ids until the watermark passes them, and there is no watermark",
             where,
             "Give the source a watermark",
         )
-    windowing = stage.windowing
-    if not stage.fires:
-        if isinstance(stage.work, Computed) and stage.work.order == "event_time" and blind:
-            yield Finding(
-                "warning",
-                "records wait until the watermark passes them, and there is no watermark",
-                where,
-                "Give the source a watermark",
-            )
-        if isinstance(stage.work, Computed) and windowing is None and endless:
-            yield Finding(
-                "note",
-                "a process without windows keeps its state until it clears it",
-                where,
-                "Clear state with a timer, or use windows",
-            )
-        return
-    if windowing is not None:
-        yield from _of_windowing(windowing, where, endless=endless, blind=blind)
+    yield from stage.work.findings(stage, where, flows)
 
 
-def _of_windowing(
-    windowing: Windowing, where: str, *, endless: bool, blind: bool
-) -> Iterator[Finding]:
-    trigger, lateness = windowing.trigger, windowing.lateness_us
-    said = outlook(trigger, late_possible=lateness > 0)
-    loses = said.finishes is Moment.ANYTIME or (
-        said.finishes is Moment.AT_COMPLETION and lateness > 0
-    )
-    if loses:  # accepted in words, so there is nothing to warn about
-        yield Finding(
-            "note",
-            f"{shown(trigger)} may finish before its window expires, and later elements are then "
-            f"dropped (accepted by allow_data_loss={windowing.allow_data_loss!r})",
-            where,
-            f"Use Repeatedly({shown(trigger)}) unless this is intended",
-        )
-    if (count := _small_count(trigger)) is not None:
-        yield Finding(
-            "note",
-            f"AfterCount({count}) is judged at the end of each bundle, of up to {BUNDLE_SIZE:,} "
-            "elements by default: a window with more new elements than that fires once for all of "
-            "them",
-            where,
-            "Use run(bundle_size=1) to judge it after each element",
-        )
-    if isinstance(windowing.windows, GlobalWindow):
-        yield from _of_global(windowing, said.fires, where, endless=endless)
-        return
-    windows = windowing.windows
-    if isinstance(windows, SlidingWindows) and windows.period_us > windows.size_us:
-        size, period = map(format_duration, (windows.size_us, windows.period_us))
-        gap = format_duration(windows.period_us - windows.size_us)
-        yield Finding(
-            "warning",
-            f"{shown(windows)} leaves gaps of {gap} between windows: "
-            "elements in a gap are dropped as 'unwindowed'",
-            where,
-            f'The size comes first: SlidingWindows("{period}", "{size}")',
-        )
-    if isinstance(windowing.windows, Sessions) and blind:
-        yield Finding(
-            "warning" if said.fires is Moment.ANYTIME else "error",
-            "only the watermark closes sessions, and the source has none: their number only grows",
-            where,
-            "Give the source a watermark",
-        )
-    elif blind:
-        yield Finding(
-            "warning",
-            "without a watermark no window expires, so the state of every window is kept",
-            where,
-            "Give the source a watermark",
-        )
-    if said.fires is Moment.NEVER:
-        yield Finding(
-            "warning",
-            f"{shown(trigger)} never fires: windows emit only when they expire",
-            where,
-            "Use AfterWatermark() unless this is intended",
-        )
-    elif not loses and not looks_at_watermark(trigger):
-        yield Finding(
-            "note",
-            f"{shown(trigger)} ignores the watermark: no pane marks a window as complete, and "
-            "remaining elements are emitted only when the window expires",
-            where,
-            "Use AfterWatermark(early=..., late=...) to get on-time panes",
-        )
-    late = trigger.late if isinstance(trigger, AfterWatermark) else None
-    if late is not None and not lateness:
-        yield Finding(
-            "warning",
-            f"late={shown(late)} never fires, because allowed_lateness is 0s",
-            where,
-            'Set allowed_lateness=, as in allowed_lateness="1h", or remove late=',
-        )
-    if (
-        lateness
-        and isinstance(trigger, (AfterWatermark, Default))
-        and windowing.mode == ("discarding")
-    ):
-        yield Finding(
-            "note",
-            f"late elements are emitted in separate panes for {format_duration(lateness)}: a "
-            "consumer that keeps only the last pane of a window loses the earlier ones",
-            where,
-            'Use accumulation="accumulating", or add up the panes in the consumer',
-        )
-
-
-def _of_global(
-    windowing: Windowing, fires: Moment, where: str, *, endless: bool
-) -> Iterator[Finding]:
-    if fires is Moment.ANYTIME:
-        if endless:
-            yield Finding(
-                "note",
-                "the global window never expires: the state of every key is kept forever",
-                where,
-                "Use windows that end if the number of keys is unbounded",
-            )
-        return
-    yield Finding(
-        "error" if endless else "note",
-        f"the global window ends at the end of time, so {shown(windowing.trigger)} fires only when "
-        "the input ends" + (", which may never happen" if endless else ""),
-        where,
-        "Use a trigger that does not wait for the watermark, as in Repeatedly(AfterCount(100))",
-    )
+def _upstream_of(flow: Flow, upstream: Mapping[Stage, frozenset[Read]]) -> Upstream:
+    """Return what is known of the sources behind an input."""
+    origin = flow.origin
+    reads = [origin] if isinstance(origin, Read) else upstream[origin]
+    endless = [read for read in reads if is_endless(read)]
+    return Upstream(bool(endless), any(read.watermark is None for read in endless))
 
 
 def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Finding]:
@@ -360,21 +225,6 @@ def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Fi
             "Read only the last pane (the highest index) of each window, write to a table, which "
             'replaces panes, or use accumulation="discarding"',
         )
-    for each in graph.stages:
-        if each.signed and isinstance(each.work, Computed):
-            yield Finding(
-                "note",
-                "it receives upstream retractions as records with kind 'retract'",
-                graph.name_of(each),
-                "Check the column kind in the process",
-            )
-
-
-def _small_count(trigger: Trigger) -> int | None:
-    """Return the smallest count below the size of a bundle that a trigger waits for, if any."""
-    parts = [node.trigger for node in walk(compile_trigger(trigger, "t"))]
-    counts = [part.count for part in parts if isinstance(part, AfterCount)]
-    return min((count for count in counts if count < BUNDLE_SIZE), default=None)
 
 
 def _reads_upstream(graph: Graph) -> dict[Stage, frozenset[Read]]:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import MAIN, Flow, Graph, Joined, Read, Stage
-from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
-from lowwater.engine.join.joining import LEFT, RIGHT, Joining
-from lowwater.time import format_duration, saturating_add
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
+from lowwater.engine.graph.outline import deduplication_text, step_texts
+from lowwater.time import format_duration
 from lowwater.triggers import Default
 
 
@@ -74,15 +73,13 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
         lines.append(f"drops duplicates: {stage.deduplication!r}")
     if stage.key_names:
         lines.append(f"exchanges records by: {_exchange_keys(stage)}")
-    lines.extend(_kept(stage))
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {shown(windowing.windows)}")
         if stage.fires:
             lines.append(f"trigger: {shown(windowing.trigger)}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
-    emits = "emits: " if stage.work.emits_panes else ""
-    lines.extend(f"{emits}{text}" for text in work_texts(stage))
+    lines.extend(stage.work.lines(stage))
     if stage.signed:
         lines.append("applies upstream retractions")
     return lines
@@ -97,23 +94,11 @@ def _output(flow: Flow) -> str:
 
 
 def _exchange_keys(stage: Stage) -> str:
-    names, work = ", ".join(stage.key_names), stage.work
-    if not isinstance(work, Joined) or work.right_keys == stage.keys:
+    names, last = ", ".join(stage.key_names), len(stage.inputs) - 1
+    if stage.keys_of(last) == stage.keys:
         return names
-    left, right = (stage.work.side_name(nth) for nth in (0, len(stage.inputs) - 1))
-    return f"{names} ({left}), {', '.join(work.right_keys)} ({right})"
-
-
-def _kept(stage: Stage) -> Iterator[str]:
-    """Yield how long a join keeps the records of each side (J-3)."""
-    joining = stage.work.joining if isinstance(stage.work, Joined) else None
-    if not isinstance(joining, Joining) or joining.within is None:
-        return
-    left, right = (
-        format_duration(saturating_add(joining.horizon_us(side), joining.lateness_us))
-        for side in (LEFT, RIGHT)
-    )
-    yield f"keeps: left records for {left}, right records for {right}"
+    left, right = (stage.work.side_name(nth) for nth in (0, last))
+    return f"{names} ({left}), {', '.join(stage.keys_of(last))} ({right})"
 
 
 def _edge_texts(stage: Stage, nth: int) -> Iterator[str]:
@@ -130,9 +115,8 @@ def exchange_text(stage: Stage, nth: int) -> str | None:
     """Return by what records are exchanged on the way into a stage, and the side of a join."""
     if not stage.key_names:
         return None
-    work, side = stage.work, stage.work.side_name(nth)
-    is_join = isinstance(work, Joined)
-    by = f"by {', '.join(stage.keys_of(nth) if is_join else stage.key_names)}"
+    side = stage.work.side_name(nth)
+    by = f"by {', '.join(stage.keys_of(nth) if side else stage.key_names)}"
     return f"{side}, {by}" if side else by
 
 
@@ -149,7 +133,7 @@ def summary_texts(stage: Stage) -> Iterator[str]:
             yield windowing.mode
         if windowing.lateness_us:
             yield f"allowed lateness: {format_duration(windowing.lateness_us)}"
-    yield from work_texts(stage)
+    yield from stage.work.summary(stage)
 
 
 def _escaped(text: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lowwater.engine.graph.finding import Finding
 from lowwater.engine.graph.graph import Graph
-from lowwater.explain.finding import Finding
 
 
 def spark_findings(graph: Graph) -> Iterator[Finding]:

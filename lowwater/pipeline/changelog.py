@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lowwater.engine.join.changelog import FromChangelog
-from lowwater.engine.join.tables import DELETED
+from lowwater.engine.join.upserting import DELETED
 from lowwater.engine.records.stage_output import TIME
 from lowwater.engine.records.stateless import require_names, schema_after
 from lowwater.errors import InvalidArgument, describe, explained

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Windowed
+from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.steps import TIMINGS, PaneBatch
 from lowwater.engine.window.standing import Replaced, standing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.pipeline.forms import PaneForm, as_pandas, as_polars
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class FinalPanes:
         cls,
         batches: Sequence[PaneBatch],
         replaced: Sequence[Replaced],
-        work: Windowed,
+        windowing: Windowing,
+        aggregates: Mapping[str, AggregateSpec],
         keys: tuple[str, ...],
         nothing: pa.Table,
     ) -> Self:
@@ -49,11 +51,12 @@ class FinalPanes:
         Args:
             batches: All of its panes, in order of emission.
             replaced: Which windows merged, if their panes are not retracted.
-            work: Its windowing and aggregates.
+            windowing: Its windows and accumulation.
+            aggregates: Its aggregates.
             keys: The names of the key columns.
             nothing: The table without rows.
         """
-        found = standing(batches, replaced, work.windowing, work.aggregates)
+        found = standing(batches, replaced, windowing, aggregates)
         return cls(tuple(found), keys, nothing)
 
     @property

@@ -8,15 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import (
-    Flow,
-    Joined,
-    Passed,
-    Read,
-    Stage,
-    WindowJoined,
-    is_signed,
-)
+from lowwater.engine.graph.graph import Flow, Read, Stage, is_signed
 from lowwater.engine.join.joining import (
     AS_OF_HOWS,
     HOWS,
@@ -32,6 +24,11 @@ from lowwater.engine.join.window_join import WINDOW
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stateless import Filter, require_names
+from lowwater.engine.stages.join_kind import JoinKind
+from lowwater.engine.stages.joined import Joined
+from lowwater.engine.stages.joined_as_of import JoinedAsOf
+from lowwater.engine.stages.passed import Passed
+from lowwater.engine.stages.window_joined import WindowJoined
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.in_memory import IterableSource
@@ -170,8 +167,10 @@ class JoinInputs:
         if joining.emits_pairs:
             _require_known(self.left_known, "left", self.where)
             _require_known(self.right_known, "right", self.where)
-        work = Joined(joining, len(self.left._flows), self.right_keys, columns or self.columns)
-        return self._checked_stage(work)
+        left, columns = len(self.left._flows), columns or self.columns
+        if isinstance(joining, AsOf):
+            return self._checked_stage(JoinedAsOf(joining, left, self.right_keys, columns))
+        return self._checked_stage(Joined(joining, left, self.right_keys, columns))
 
     def window_stage(self, windowing: Windowing, how: How) -> Stage:
         """Return the stage of a join within windows.
@@ -186,10 +185,10 @@ class JoinInputs:
         left = len(self.left._flows)
         return self._checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
 
-    def _checked_stage(self, work: Joined | WindowJoined) -> Stage:
+    def _checked_stage(self, work: Joined | JoinedAsOf | WindowJoined) -> Stage:
         of_both = work.emits_pairs
         names = _output_names(work.columns, of_both=of_both)
-        if of_both or isinstance(work, WindowJoined):
+        if work.output_names_are_new:
             _check_names(names, self.where)
         stage = Stage(self.flows, self.keys, self.keys, work)
         if stage.retracts and "kind" in names:
@@ -315,7 +314,7 @@ def as_of_stage(
 def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     """Return the parts of the stream of a join's output: its flow, and what is known of it."""
     work = stage.work
-    assert isinstance(work, (Joined, WindowJoined))
+    assert isinstance(work, JoinKind)
     of_both = work.emits_pairs
     known = inputs.left_known
     if known is None or (of_both and inputs.right_known is None):

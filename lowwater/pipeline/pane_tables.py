@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Stage, Upserted
-from lowwater.engine.join.tables import Upserting
+from lowwater.engine.graph.graph import Stage
+from lowwater.engine.join.upserting import Upserting
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.stateless import Select
+from lowwater.engine.stages.upserted import Upserted
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline.checks import emits_again

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import MAIN, Joined, Stage, Windowed, WindowJoined
+from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
@@ -350,13 +350,13 @@ class Result(Traced):
                 may emit several panes per window, and computes an aggregate whose results cannot be
                 combined, such as ``mean``.
         """
-        work = self._stage.work
-        if not isinstance(work, Windowed):
-            raise _no_final(is_join=isinstance(work, (Joined, WindowJoined)))
+        work, windowing = self._stage.work, self._stage.windowing
+        if not work.emits_panes or windowing is None:
+            raise _no_final(work.noun)
         if self._final is None:
             self._final = FinalPanes.of(
-                self._batches.get(MAIN, []), self._replaced, work, self._stage.key_names,
-                self._nothing,
+                self._batches.get(MAIN, []), self._replaced, windowing, work.aggregates,
+                self._stage.key_names, self._nothing,
             )  # fmt: skip
         return self._final
 
@@ -463,13 +463,12 @@ class Result(Traced):
         )
 
 
-def _no_final(*, is_join: bool) -> InvalidArgument:
-    what, each = "a process", "Each element that a process emits stands by itself"
-    if is_join:
-        what = "a join"
+def _no_final(noun: str) -> InvalidArgument:
+    each = f"Each element that a {noun} emits stands by itself"
+    if noun == "join":
         each = "A record of a join stands until it is retracted, and kind says which retract"
     hint = (
         f"{each}: .elements(), or to_pandas() without final=True. Only a stage with "
         ".window(...).aggregate(...) emits panes"
     )
-    return no_step(f"the result of {what}", "final", {"final": hint})
+    return no_step(f"the result of a {noun}", "final", {"final": hint})

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, final
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
-from lowwater.engine.graph.graph import Computed, Graph, Read, Stage
+from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import BUNDLE_SIZE, options_to_end
 from lowwater.engine.graph.trace import Trace, Tracing
@@ -28,6 +28,7 @@ from lowwater.engine.local.worker_steps import python_steps
 from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
+from lowwater.engine.stages.computed import Computed
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
 from lowwater.explain.endless import is_endless
 from lowwater.explain.findings import Findings, findings_of

@@ -11,17 +11,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ArrivalClock
-from lowwater.engine.graph.graph import (
-    Computed,
-    Flow,
-    Passed,
-    Read,
-    Stage,
-    Windowed,
-    admission_of,
-    is_signed,
-)
-from lowwater.engine.local.stage_operators import kind_taken
+from lowwater.engine.graph.graph import Flow, Read, Stage, admission_of, is_signed
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import HIDDEN
@@ -43,6 +33,9 @@ from lowwater.engine.records.stateless import (
     schema_after,
 )
 from lowwater.engine.records.stepping import Step
+from lowwater.engine.stages.computed import Computed, kind_taken
+from lowwater.engine.stages.passed import Passed
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest

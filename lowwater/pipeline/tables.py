@@ -22,12 +22,12 @@ import pyarrow as pa
 from lowwater.display.text import shown
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.aggregates._base import columns_read
-from lowwater.engine.graph.graph import Graph, Grouped, Stage, Upserted, is_signed
+from lowwater.engine.graph.graph import Graph, Stage, is_signed
 from lowwater.engine.graph.outline import outline
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import HOWS, How, of_tables
 from lowwater.engine.join.pairs import Types
-from lowwater.engine.join.tables import DELETED, Upserting
+from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.join.views import ROW_KEY, View
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.records.batch import HIDDEN
@@ -36,6 +36,8 @@ from lowwater.engine.records.pane_table import to_values
 from lowwater.engine.records.stage_output import Emitted
 from lowwater.engine.records.stateless import Filter, Select, WithColumns, no_records, require_names
 from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.stages.grouped import Grouped
+from lowwater.engine.stages.upserted import Upserted
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, explains, nearest
 from lowwater.explain.graph_text import explain_graph, mermaid_graph

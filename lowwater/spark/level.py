@@ -15,12 +15,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import (
-    Flow,
-    Read,
-    admission_of,
-    is_signed,
-)
+from lowwater.engine.graph.graph import Flow, Read, admission_of, is_signed
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.compatibility import differences
 from lowwater.engine.local.duplicates import DuplicateFilter
@@ -33,9 +28,10 @@ from lowwater.engine.local.health.conservation import (
 from lowwater.engine.local.key_order import AT, WHOSE, minds_order, with_order
 from lowwater.engine.local.outcomes import Outcome, refusal_of
 from lowwater.engine.local.source_watermark import SourceWatermark, followed
-from lowwater.engine.local.stage_input import StageAdmission, StageBundle
+from lowwater.engine.local.stage_input import StageAdmission
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.records.admission import Admitted, OnError
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stateless import set_aside
 from lowwater.engine.records.stepping import applied
 from lowwater.errors import DataError, StateError

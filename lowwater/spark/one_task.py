@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 from lowwater.engine.aggregates._base import AggregateSpec
 from lowwater.engine.aggregates.specs import BuiltIn
 from lowwater.engine.graph.clocks import ArrivalClock
-from lowwater.engine.graph.graph import Graph, Windowed
+from lowwater.engine.graph.graph import Graph
 from lowwater.spark.in_arrow import LevelInArrow, output_type, stepped
 from lowwater.spark.level_call import PackCall
 from lowwater.spark.messages import Message
@@ -56,9 +56,10 @@ def is_order_free(graph: Graph, schema: pa.Schema) -> bool:
         return False
     (read,), (stage,) = graph.reads, graph.stages
     work = stage.work
-    if not isinstance(work, Windowed) or stage.deduplication is not None:
+    if not work.emits_panes or stage.deduplication is not None:
         return False
     windowing = work.windowing
+    assert windowing is not None  # panes are of windows
     if isinstance(windowing.windows, CustomWindows):
         return False
     if Machine(windowing.trigger, merging=windowing.merging is not None).is_custom:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never, final
+from typing import final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType
 
-from lowwater.engine.graph.graph import (
-    MAIN,
-    Computed,
-    Flow,
-    Graph,
-    Grouped,
-    Joined,
-    Passed,
-    Read,
-    Stage,
-    Upserted,
-    Windowed,
-    WindowJoined,
-)
-from lowwater.engine.join.pairs import Types
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
+from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.local.outcomes import LateElements
-from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import (
     EMISSION,
     MICROS_UTC,
@@ -45,7 +31,6 @@ from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
 from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.stateless import schema_after
 from lowwater.engine.records.steps import REASONS, PaneBatch
-from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, describe, nearest
 from lowwater.spark.messages import record_text
 from lowwater.spark.types import spark_like, spark_schema
@@ -159,29 +144,26 @@ class ColumnTypes:
             pa.field(name, self._type(name, columns.get(key)))
             for name, key in zip(stage.key_names, stage.keys, strict=True)
         ]
-        found = self._emitted(stage)
-        if found is not None:
-            fields += [pa.field(name, self._type(name, kind)) for name, kind in found.items()]
+        emitted = self._emitted(stage)
+        if stage.work.emits_panes:
+            fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
+        if emitted is not None:
+            fields += [pa.field(name, self._type(name, kind)) for name, kind in emitted.items()]
+            if stage.work.emits_panes:
+                return [*fields, *PANE_FIELDS]
             kinds = [pa.field("kind", pa.string())] if stage.retracts else []
             # A column of that name, as panes have, takes the place of the event time.
-            times = [] if "timestamp" in found else [pa.field("timestamp", MICROS_UTC)]
+            times = [] if "timestamp" in emitted else [pa.field("timestamp", MICROS_UTC)]
             return [*fields, *kinds, *times]
-        if isinstance(stage.work, Computed):
-            kinds = [pa.field("kind", pa.string())] if stage.retracts else []
-            taken = {"timestamp", *stage.key_names, *(one.name for one in kinds)}
-            given = {name: kind for name, kind in self.given.items() if name not in taken}
-            fields += [*(pa.field(name, kind) for name, kind in given.items()), *kinds]
-            return [*fields, pa.field("timestamp", self.given.get("timestamp", MICROS_UTC))]
-        fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
-        fields += [
-            pa.field(name, self._type(name, result_type(spec, columns)))
-            for name, spec in stage.work.aggregates.items()
-        ]
-        return [*fields, *PANE_FIELDS]
+        kinds = [pa.field("kind", pa.string())] if stage.retracts else []
+        taken = {"timestamp", *stage.key_names, *(one.name for one in kinds)}
+        given = {name: kind for name, kind in self.given.items() if name not in taken}
+        fields += [*(pa.field(name, kind) for name, kind in given.items()), *kinds]
+        return [*fields, pa.field("timestamp", self.given.get("timestamp", MICROS_UTC))]
 
     def check_given(self, outputs: Sequence[QueryOutput]) -> None:
         """Raise if a type is given for a column that no output has."""
-        if not all(isinstance(output.stage.work, Windowed) for output in outputs):
+        if not all(output.stage.work.emits_panes for output in outputs):
             return  # the fields that it emits are not known
         stages = [output.stage for output in outputs]
         known = [name for one in stages for name in (*one.key_names, *one.work.aggregates)]
@@ -207,7 +189,7 @@ class ColumnTypes:
 
     def _into(self, stage: Stage) -> dict[str, pa.DataType]:
         """Return the types of what a stage reads, a join on its left; none if some are unknown."""
-        return self._of_flows(stage.inputs[: len(stage.inputs) - len(stage.right_inputs)])
+        return self._of_flows(stage.left_inputs)
 
     def _of_flows(self, flows: Sequence[Flow]) -> dict[str, pa.DataType]:
         schemas = [self.of_flow(flow) for flow in flows]
@@ -218,61 +200,12 @@ class ColumnTypes:
         return {one.name: one.type for one in whole}
 
     def _emitted(self, stage: Stage) -> dict[str, pa.DataType | None] | None:
-        """Return the types of what a join or a table emits besides the keys.
+        """Return the types of what a stage emits besides the keys.
 
-        ``None`` for other stages, and in place of types that are not known.
+        ``None`` for a process, whose fields are not known, and in place of types that are not.
         """
-        work = stage.work
-        match work:
-            case Joined() | WindowJoined():
-                return self._joined(stage, work)
-            case Passed():
-                # Where the columns are not known, those that are given are all.
-                known = {**(self._into(stage) or self.given)}
-                known.pop("kind", None)
-                return {
-                    name: self.given.get(name) or kind
-                    for name, kind in known.items()
-                    if not name.startswith(HIDDEN)
-                }
-            case Upserted():
-                return self._others({**work.columns, **self._into(stage)}, stage.keys)
-            case Grouped():
-                columns = self._into(stage)
-                return {
-                    name: self.given.get(name) or result_type(spec, columns)
-                    for name, spec in work.aggregates.items()
-                }
-            case Windowed() | Computed():
-                return None
-            case _:
-                assert_never(work)
-
-    def _joined(self, stage: Stage, work: Joined | WindowJoined) -> dict[str, pa.DataType | None]:
-        """Return the types of what a join emits besides the keys; ``None`` for those not known."""
-        left, right = (
-            self._others({**named, **self._of_flows(flows)}, keys)
-            for named, flows, keys in (
-                (work.columns.left, stage.inputs[: work.left], stage.keys),
-                (work.columns.right, stage.inputs[work.left :], work.right_keys),
-            )
-        )
-        if not work.emits_pairs:
-            right = {}
-        of_left, of_right = work.columns.names(tuple(left), tuple(right))
-        return {
-            **dict.fromkeys(work.columns.labels, MICROS_UTC),
-            **{of_left[name]: kind for name, kind in left.items()},
-            **{of_right[name]: kind for name, kind in right.items()},
-        }
-
-    def _others(self, columns: Types, keys: Sequence[str]) -> dict[str, pa.DataType | None]:
-        """Return the types of columns but for keys and hidden ones, those that were given first."""
-        return {
-            name: self.given.get(name) or kind
-            for name, kind in columns.items()
-            if not name.startswith(HIDDEN) and name not in keys
-        }
+        left, right = self._of_flows(stage.left_inputs), self._of_flows(stage.right_inputs)
+        return stage.work.emitted_types(stage, InputTypes(left, right, self.given))
 
     def _records(self, stage: Stage, emitted: Mapping[str, pa.DataType | None]) -> pa.Schema | None:
         into = self._into(stage)
@@ -290,23 +223,18 @@ class ColumnTypes:
 
     def _found(self, stage: Stage) -> pa.Schema | None:
         emitted = self._emitted(stage)
-        if emitted is not None:
+        if emitted is None:
+            return None
+        if not stage.work.emits_panes:
             return self._records(stage, emitted)
-        if not isinstance(stage.work, Windowed):
-            return None
         columns = self._into(stage)
-        keys = dict(zip(stage.key_names, stage.keys, strict=True))
-        found = {name: columns.get(key) for name, key in keys.items()}
-        found |= {name: result_type(spec, columns) for name, spec in stage.work.aggregates.items()}
-        known = {name: self.given.get(name) or kind for name, kind in found.items()}
-        sure = {name: kind for name, kind in known.items() if kind is not None}
-        if len(sure) < len(known):
+        keys = {
+            name: self.given.get(name) or columns.get(key)
+            for name, key in zip(stage.key_names, stage.keys, strict=True)
+        }
+        if any(kind is None for kind in (*keys.values(), *emitted.values())):
             return None
-        return records_schema(
-            {name: kind for name, kind in sure.items() if name in keys},
-            {name: kind for name, kind in sure.items() if name not in keys},
-            signed=stage.retracts,
-        )
+        return records_schema(keys, emitted, signed=stage.retracts)
 
 
 def _of_side(side: str, schema: OutputSchema) -> set[str]:

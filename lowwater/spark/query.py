@@ -14,9 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
-from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
@@ -222,21 +221,23 @@ def _read(read: Read, stages: Sequence[Stage], signals: Signals) -> set[str] | N
         needed |= set(named)
     for stage in stages:
         work = stage.work
-        if not isinstance(work, Windowed):
+        if work.takes_whole_records:
             return None
-        needed |= {*stage.keys, *work.windowing.windows.columns}
-        needed |= strictest_needs(work.aggregates).keys()
+        needed |= {*stage.keys, *_computed_with(stage)}
         if stage.deduplication is not None:
             needed |= set(stage.deduplication.columns)
     return needed
 
 
+def _computed_with(stage: Stage) -> set[str]:
+    """Return the columns that a stage's windows and operator compute with."""
+    windowing = stage.windowing
+    return {*stage.work.needs(), *(() if windowing is None else windowing.windows.columns)}
+
+
 def _require_columns(stage: Stage, types: ColumnTypes) -> None:
     """Raise if a stage reads a column of which it is known that it is not there."""
-    needed: set[str] = set()
-    if isinstance(stage.work, Windowed):
-        needed |= {*stage.work.windowing.windows.columns}
-        needed |= strictest_needs(stage.work.aggregates).keys()
+    needed = set() if stage.work.takes_whole_records else _computed_with(stage)
     for nth, flow in enumerate(stage.inputs):
         schema = types.of_flow(flow)
         if schema is not None:

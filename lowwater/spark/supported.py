@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Passed, Read
+from lowwater.engine.graph.graph import Graph, Read
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark.levels import Elsewhere, with_reads
 from lowwater.watermark import External
@@ -21,7 +21,7 @@ def require_supported(graph: Graph) -> None:
     Raises:
         UnsupportedByRunner: It is.
     """
-    passing = [stage for stage in graph.stages if isinstance(stage.work, Passed) and not stage.keys]
+    passing = [stage for stage in graph.stages if stage.work.keys_are_ids and not stage.keys]
     if any(isinstance(flow.origin, Read) for stage in passing for flow in stage.inputs):
         raise UnsupportedByRunner(
             "a stream without a stage has no state, and so nothing to run on Spark",

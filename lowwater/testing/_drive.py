@@ -11,7 +11,7 @@ import numpy as np
 
 from lowwater.engine.aggregates import collect
 from lowwater.engine.aggregates._base import AggregateSpec, strictest_needs
-from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.taken_bundles import TakenBundle
@@ -29,6 +29,7 @@ from lowwater.engine.records.steps import (
     StepInput,
     WatermarkAdvance,
 )
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument

@@ -14,12 +14,13 @@ from typing import Any, assert_never, final
 import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ManualClock
-from lowwater.engine.graph.graph import Graph, Passed
+from lowwater.engine.graph.graph import Graph
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
+from lowwater.engine.stages.passed import Passed
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline.run import Outcomes, RunOptions
 from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelRun

@@ -15,11 +15,12 @@ from typing import Any, final
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, collect, count
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed, admission_of
+from lowwater.engine.graph.graph import Graph, Read, Stage, admission_of
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.engine.records.stepping import Stepped
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Accumulation, Windowing
 from lowwater.pipeline import Pipeline
 from lowwater.testing.replay import ground

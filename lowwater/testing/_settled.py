@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.records.panes import Pane
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline import Pipeline

@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 
 import lowwater as lw
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Computed, Graph
+from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.compatibility import describe_graph, stored_stages
 from lowwater.engine.local.parted_process import is_parted
+from lowwater.engine.stages.computed import Computed
 from lowwater.errors import StateError
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.state_tools import export_state, state_info, verify_state

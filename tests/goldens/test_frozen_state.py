@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from lowwater.engine.graph.graph import Work
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
 from tests.goldens.every import GOLDENS
 from tests.goldens.golden import STATES, facts, settled, unpack
+from tests.stage_kinds import every_kind
 
 pytestmark = [
     pytest.mark.slow,
@@ -113,4 +113,4 @@ def test_every_kind_of_work_is_in_a_golden(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.chdir(folder)
         GOLDENS[name].feed(False)
         frozen |= {type(stage.work) for stage in GOLDENS[name].graph().stages}
-    assert frozen == {*get_args(Work)}
+    assert frozen == every_kind()

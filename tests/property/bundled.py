@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.standing import Replaced, standing
 from lowwater.io.in_memory import IterableSource
 from lowwater.pipeline import Stream

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.graph.graph import Computed, Joined, Stage, Windowed, WindowJoined
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.join.joining import LEFT, Between, Joining, Side
 from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
+from lowwater.engine.stages.computed import Computed
+from lowwater.engine.stages.joined import Joined
+from lowwater.engine.stages.window_joined import WindowJoined
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing._oracle_windows import windows_of
 from lowwater.time import END_OF_TIME, Instant

@@ -15,13 +15,15 @@ import pytest
 import lowwater
 from lowwater.engine import aggregates
 from lowwater.engine.aggregates.specs import BuiltIn
-from lowwater.engine.graph.graph import Computed, Stage, Work
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.declarations import Cell, Timer
+from lowwater.engine.stages.computed import Computed
 from lowwater.triggers import Trigger
 from tests.property.bundled import graph_of
 from tests.property.every_operator import CASES
 from tests.property.small_chunks import CHUNKS, KEPT, chunks_in_the_package
+from tests.stage_kinds import every_kind
 
 
 @cache
@@ -53,7 +55,7 @@ def classes() -> Iterator[type]:
 
 
 def test_every_kind_of_stage_has_a_case() -> None:
-    assert {type(stage.work) for stage in every_stage()} == set(get_args(Work))
+    assert {type(stage.work) for stage in every_stage()} == every_kind()
     assert any(stage.deduplication is not None for stage in every_stage())
 
 
@@ -131,15 +133,15 @@ def test_every_cell_and_timer_has_a_case() -> None:
 
 @pytest.mark.parametrize("of", ["joining", "how"])
 def test_every_join_has_a_case(of: str) -> None:
-    from lowwater.engine.graph.graph import Joined, WindowJoined
     from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED, AsOf, Joining
+    from lowwater.engine.stages.window_joined import WindowJoined
 
     works = [stage.work for stage in every_stage()]
     if of == "how":
         within = {work.how for work in works if isinstance(work, WindowJoined)}
         assert within == set(HOWS)
         return
-    rules = [work.joining for work in works if isinstance(work, Joined)]
+    rules = [work.join_rules for work in works if work.join_rules is not None]
     by_time = {
         (rule.how, rule.unmatched)
         for rule in rules

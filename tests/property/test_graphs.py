@@ -9,10 +9,11 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 import lowwater as lw
-from lowwater.engine.graph.graph import Read, Stage, Windowed
+from lowwater.engine.graph.graph import Read, Stage
 from lowwater.engine.join.window_join import WindowJoinOperator
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import Outcomes
 from lowwater.time import START_OF_TIME

@@ -27,7 +27,8 @@ from lowwater.engine.join.joining import (
 )
 from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
 from lowwater.engine.join.pairs import JoinedColumns
-from lowwater.engine.join.tables import DELETED, GroupOperator, Upserting, UpsertOperator
+from lowwater.engine.join.tables import GroupOperator, UpsertOperator
+from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from tests.examples import examples

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.parted_process import PartedProcess
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import KEY_GROUPS
+from lowwater.engine.stages.computed import Computed
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch

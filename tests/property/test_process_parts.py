@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.parted_process import KeyKinds, PartedProcess
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.definition import Definition
@@ -24,6 +23,7 @@ from lowwater.engine.process.output import Order
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.stages.computed import Computed
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.join.tables import DELETED, GroupOperator, Upserting, UpsertOperator
+from lowwater.engine.join.tables import GroupOperator, UpsertOperator
+from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.time import START_OF_TIME

@@ -22,20 +22,22 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.aggregates import _retractable, collect
-from lowwater.engine.graph.graph import MAIN, Flow, Stage, Windowed, WindowJoined
+from lowwater.engine.graph.graph import MAIN, Flow, Stage
 from lowwater.engine.join import window_join
 from lowwater.engine.join.joining import HOWS, LEFT, RIGHT, How
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.window_join import WINDOW
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.records.admission import Admitted
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.stages.window_joined import WindowJoined
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, oracle
 from lowwater.testing._arrivals import Add

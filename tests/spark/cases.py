@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime, GrowingBackend, InlineBackend, KeptState, StateBackend
 from lowwater.spark.level import LevelOptions

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.stateless import Filter, WithColumns
 from lowwater.engine.records.stepping import Step
+from lowwater.engine.stages.windowed import Windowed
 from lowwater.io.log.conform import partitions_of
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import files_at

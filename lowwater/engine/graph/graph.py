@@ -10,26 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import ClassVar, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
+
+import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates._base import strictest_needs
+from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.graph.clocks import ClockLike
+from lowwater.engine.graph.finding import Finding, Upstream
+from lowwater.engine.graph.input_types import InputTypes
+from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
-from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, How, Joining, Side
-from lowwater.engine.join.pairs import JoinedColumns, Types
-from lowwater.engine.join.tables import DELETED, Upserting
-from lowwater.engine.process.output import Order
+from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stage_output import MAIN as MAIN
 from lowwater.engine.records.stateless import AddWhole, Filter
 from lowwater.engine.records.stepping import Step
+from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
+from lowwater.time import Int64Array
 from lowwater.watermark import WatermarkEstimator
 
 
@@ -60,41 +64,60 @@ class Read:
     idle_after_us: int | None = None
 
 
-class StageKind:
-    """What a kind of stage is, as far as it does not depend on the stage; each states what differs.
+class Work(Protocol):
+    """What a stage does: each kind of stage is a module of :mod:`lowwater.engine.stages`.
 
-    ``stored_as`` is what state directories call the form of its rows; ``emits_panes`` says that
-    panes come out, not records; ``passes_signs`` that retractions come out if any come in;
-    ``fires`` that it has a trigger; ``spills`` that its state obeys a limit of memory;
-    ``keeps_rows`` that it keeps records as they came; ``makes_table`` that its output is the
-    changes of a table, which may be of any time (T-2); ``takes_null_keys`` that a key may be null
-    (T-3); and ``reads_right`` that the watermark of a join's right side matters by itself (J-8).
+    Everything that differs from kind to kind is asked here, so that nothing else need know which
+    kinds there are. The facts that most kinds share have defaults in
+    :class:`lowwater.engine.stages.kind.StageKind`, which also says what they mean.
     """
 
-    __slots__ = ()
-
-    stored_as: ClassVar[str]
-    emits_panes: ClassVar[bool] = False
-    passes_signs: ClassVar[bool] = False
-    fires: ClassVar[bool] = False
-    spills: ClassVar[bool] = True
-    keeps_rows: ClassVar[bool] = False
-
     @property
-    def makes_table(self) -> bool:
-        return False
-
+    def stored_as(self) -> str: ...
     @property
-    def takes_null_keys(self) -> bool:
-        return self.makes_table
-
+    def windowing(self) -> Windowing | None: ...
     @property
-    def reads_right(self) -> bool:
-        return False
+    def aggregates(self) -> Mapping[str, AggregateSpec]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    @property
+    def retracts(self) -> bool: ...
+    @property
+    def emits_panes(self) -> bool: ...
+    @property
+    def passes_signs(self) -> bool: ...
+    @property
+    def fires(self) -> bool: ...
+    @property
+    def spills(self) -> bool: ...
+    @property
+    def keeps_rows(self) -> bool: ...
+    @property
+    def makes_table(self) -> bool: ...
+    @property
+    def takes_null_keys(self) -> bool: ...
+    @property
+    def takes_whole_records(self) -> bool: ...
+    @property
+    def keys_are_ids(self) -> bool: ...
+    @property
+    def reads_right(self) -> bool: ...
+    @property
+    def join_rules(self) -> Joining | AsOf | None: ...
+    @property
+    def noun(self) -> str: ...
+
+    def inputs_on_left(self, count: int) -> int:
+        """Return how many of a stage's inputs are not a join's right side."""
+        ...
 
     def side_name(self, nth: int) -> str:
         """Return what an input of a join is called; empty for other stages."""
-        return ""
+        ...
+
+    def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the key columns of an input, given those of the stage."""
+        ...
 
     def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
         """Return how far below its output watermark it may emit, in microseconds.
@@ -103,240 +126,74 @@ class StageKind:
             upstream_us: Returns how far upstream stages may: without windows it accepts late
                 records.
         """
-        return upstream_us()
+        ...
 
-    def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the key columns of an input, given those of the stage."""
-        return keys
+    def needs(self) -> dict[str, Needs]:
+        """Return what it needs of columns that its operator computes with, by name."""
+        ...
 
+    def readers(self) -> Mapping[str, str]:
+        """Return columns that an argument of the user's names, with the argument."""
+        ...
 
-@final
-@dataclass(frozen=True, slots=True)
-class Windowed(StageKind):
-    """The work of a windowed stage: group by key and window, aggregate, emit panes."""
+    def orders(self, nth: int) -> Mapping[str, str]:
+        """Return the columns by which it orders what comes by an input, with the argument."""
+        ...
 
-    windowing: Windowing
-    aggregates: Mapping[str, AggregateSpec]
+    def operator(self, stage: Stage) -> Operator:
+        """Make the operator."""
+        ...
 
-    stored_as: ClassVar[str] = "windows"
-    emits_panes: ClassVar[bool] = True
-    fires: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    def step(
+        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
+    ) -> tuple[Bundle, Any]:
+        """Return a bundle with the columns that the operator reads, and the operator's step.
 
-    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
-        return self.windowing.lateness_us
+        Args:
+            stage: The stage.
+            incoming: The bundle.
+            kept: The places of its elements that are no duplicates; ``None`` for all.
+        """
+        ...
 
-    @property
-    def retracts(self) -> bool:
-        """Whether it emits retractions."""
-        return self.windowing.mode == "retracting"
+    def described(self) -> dict[str, Any]:
+        """Return what state directories and checkpoints know of it, besides keys and windows.
 
+        Runs compare it with what an earlier run stored, so an entry that came later is left out
+        where it has its default.
+        """
+        ...
 
-@final
-@dataclass(frozen=True, slots=True)
-class Computed(StageKind):
-    """The work of a process stage: user-defined state and timers, per key or per key and window.
+    def outline(self, stage: Stage) -> str:
+        """Format the stage and everything upstream of it on one line, as in a repr."""
+        ...
 
-    Args:
-        process: The user's object.
-        windowing: The windows and their lateness; ``None`` for a process without windows.
-        outputs: The tags of its outputs, the main one first.
-        retracts: Whether it emits retractions (S-K12).
-        lateness_us: How far below the output watermark it may emit by itself, in microseconds.
-        order: Whether records come in order of arrival or of event time (S-K13).
-    """
+    def summary(self, stage: Stage) -> Iterator[str]:
+        """Yield lines that say what it does, besides windows and triggers, as in pictures."""
+        ...
 
-    process: object
-    windowing: Windowing | None
-    outputs: tuple[str, ...]
-    retracts: bool = False
-    lateness_us: int = 0
-    order: Order = "arrival"
+    def lines(self, stage: Stage) -> Iterator[str]:
+        """Yield the lines of its explanation, besides keys, windows and triggers."""
+        ...
 
-    stored_as: ClassVar[str] = "process"
-    spills: ClassVar[bool] = False
-    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+    def emitted_types(
+        self, stage: Stage, types: InputTypes
+    ) -> dict[str, pa.DataType | None] | None:
+        """Return the types of what it emits besides keys; ``None`` in place of unknown ones.
 
-    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
-        if self.order == "event_time":
-            return self.lateness_us  # it accepts no late records
-        accepted = upstream_us() if self.windowing is None else self.windowing.lateness_us
-        return max(accepted, self.lateness_us)
+        Of a process, whose fields are not known at all, return ``None``.
+        """
+        ...
 
+    def findings(self, stage: Stage, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
+        """Yield likely mistakes.
 
-@final
-@dataclass(frozen=True, slots=True)
-class Joined(StageKind):
-    """The work of a join: of two streams by time, or with a history (J-1 to J-6, J-8, J-9).
-
-    Args:
-        joining: The rules.
-        left: How many of the stage's inputs are the left side; the others are the right.
-        right_keys: The key columns of the right side; the stage's own are those of the left.
-        columns: The columns of both sides, and their names in the output.
-    """
-
-    joining: Joining | AsOf
-    left: int
-    right_keys: tuple[str, ...]
-    columns: JoinedColumns
-
-    stored_as: ClassVar[str] = "join"
-    windowing: ClassVar[None] = None
-    passes_signs: ClassVar[bool] = True
-    keeps_rows: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
-
-    @property
-    def retracts(self) -> bool:
-        """Whether it retracts even if its inputs never do (J-5)."""
-        return self.joining.retracts
-
-    @property
-    def makes_table(self) -> bool:
-        return isinstance(self.joining, Joining) and self.joining.within is None
-
-    @property
-    def reads_right(self) -> bool:
-        return isinstance(self.joining, AsOf)
-
-    def side_name(self, nth: int) -> str:
-        names = ("facts", "versions") if isinstance(self.joining, AsOf) else ("left", "right")
-        return names[self.side_of(nth) == RIGHT]
-
-    @property
-    def emits_pairs(self) -> bool:
-        """Whether pairs come out, rather than rows of the left side."""
-        return self.joining.emits_pairs
-
-    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
-        return self.joining.emits_late_us or upstream_us()
-
-    def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
-        return self.right_keys if self.side_of(nth) == RIGHT else keys
-
-    def side_of(self, nth: int) -> Side:
-        """Return the side that an input of the stage belongs to."""
-        return LEFT if nth < self.left else RIGHT
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class WindowJoined(StageKind):
-    """The work of a join within windows: both sides are grouped together, then paired (J-7).
-
-    Args:
-        windowing: The windows of both sides, and when they fire.
-        how: Which rows come out.
-        left: How many of the stage's inputs are the left side; the others are the right.
-        right_keys: The key columns of the right side; the stage's own are those of the left.
-        columns: The columns of both sides, and their names in the output.
-    """
-
-    windowing: Windowing
-    how: How
-    left: int
-    right_keys: tuple[str, ...]
-    columns: JoinedColumns
-
-    stored_as: ClassVar[str] = "windows"
-    fires: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
-
-    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
-        return self.windowing.lateness_us
-
-    def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
-        return self.right_keys if self.side_of(nth) == RIGHT else keys
-
-    def side_name(self, nth: int) -> str:
-        return "right" if self.side_of(nth) == RIGHT else "left"
-
-    @property
-    def emits_pairs(self) -> bool:
-        """Whether pairs come out, rather than rows of the left side."""
-        return self.how not in ("semi", "anti")
-
-    @property
-    def retracts(self) -> bool:
-        """Whether it emits retractions."""
-        return self.windowing.mode == "retracting"
-
-    def side_of(self, nth: int) -> Side:
-        """Return the side that an input of the stage belongs to."""
-        return LEFT if nth < self.left else RIGHT
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Upserted(StageKind):
-    """The work of a table that is made from upserts (T-1).
-
-    Args:
-        rules: What makes an upsert newer than another, and how long rows are kept.
-        columns: The columns, without the primary key, as far as they are known, with their types.
-        deletes: Whether the hidden column ``DELETED`` says which records delete their row.
-    """
-
-    rules: Upserting
-    columns: Types
-    deletes: bool = False
-
-    stored_as: ClassVar[str] = "table"
-    windowing: ClassVar[None] = None
-    keeps_rows: ClassVar[bool] = True
-    retracts: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
-
-    @property
-    def makes_table(self) -> bool:
-        return True
-
-    @property
-    def takes_null_keys(self) -> bool:
-        return False
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Passed(StageKind):
-    """The work of a stream whose records leave as they came.
-
-    It is run by itself, without keys; or its duplicates are dropped before a join, and its keys are
-    the ids.
-    """
-
-    stored_as: ClassVar[str] = "records"
-    windowing: ClassVar[None] = None
-    passes_signs: ClassVar[bool] = True
-    spills: ClassVar[bool] = False
-    retracts: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Grouped(StageKind):
-    """The work of a table that aggregates the rows of another (T-3)."""
-
-    aggregates: Mapping[str, AggregateSpec]
-
-    stored_as: ClassVar[str] = "table"
-    windowing: ClassVar[None] = None
-    retracts: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    keeps_rows: ClassVar[bool] = True
-
-    @property
-    def makes_table(self) -> bool:
-        return True
-
-
-Work: TypeAlias = Windowed | Computed | Joined | WindowJoined | Passed | Upserted | Grouped
+        Args:
+            stage: The stage.
+            where: Its name.
+            upstream: What is known of the sources behind each of its inputs.
+        """
+        ...
 
 
 @final
@@ -368,7 +225,7 @@ class Stage:
         inputs: The flows that it reads; several form a union.
         keys: The key columns.
         key_names: The names of the key columns in its output.
-        work: The windowing and aggregates, the process, or the join; or records pass as they are.
+        work: What it does: windows and aggregates, a process, a join, a table.
         deduplication: How duplicates are dropped before grouping; ``None``: they are kept.
         name: The name that the user gave it, if any.
     """
@@ -398,8 +255,12 @@ class Stage:
     @property
     def right_inputs(self) -> tuple[Flow, ...]:
         """The inputs of a join that are its right side; none of another stage."""
-        left: int = getattr(self.work, "left", len(self.inputs))
-        return self.inputs[left:]
+        return self.inputs[self.work.inputs_on_left(len(self.inputs)) :]
+
+    @property
+    def left_inputs(self) -> tuple[Flow, ...]:
+        """The inputs of a join that are its left side; all of another stage."""
+        return self.inputs[: self.work.inputs_on_left(len(self.inputs))]
 
     @property
     def reads_right(self) -> bool:
@@ -413,7 +274,8 @@ class Stage:
 
     def _upstream_lateness(self) -> int:
         origins = [flow.origin for flow in self.inputs]
-        return max((one.lateness_us for one in origins if isinstance(one, Stage)), default=0)
+        stages = (origin for origin in origins if isinstance(origin, Stage))
+        return max((stage.lateness_us for stage in stages), default=0)
 
     @property
     def retracts(self) -> bool:
@@ -527,15 +389,10 @@ def admission_of(
     """
     work, flow = stage.work, stage.inputs[nth]
     durations = () if work.windowing is None else work.windowing.windows.columns
-    needs = strictest_needs(work.aggregates)
-    readers: dict[str, str] = {}
-    if isinstance(work, Upserted) and work.deletes:
-        needs[DELETED] = "booleans"
-        readers[DELETED] = "table(deleted=)"
     return Admission(
         time=flow.time,
         keys=stage.keys_of(nth),
-        needs={name: need for name, need in needs.items() if name not in durations},
+        needs={name: need for name, need in work.needs().items() if name not in durations},
         durations=durations,
         on_error=on_error,
         times=flow.times,
@@ -543,29 +400,17 @@ def admission_of(
         max_ahead_us=max_ahead_us,
         sound_keys=_sound_keys(stage, flow),
         null_keys=stage.takes_null_keys,
-        readers=readers,
-        orders=_orders(work, nth),
-        is_whole=not isinstance(work, (Windowed, Grouped))
-        or any(isinstance(step, AddWhole) for step in flow.steps),
+        readers=dict(work.readers()),
+        orders=dict(work.orders(nth)),
+        is_whole=work.takes_whole_records or any(isinstance(step, AddWhole) for step in flow.steps),
     )
-
-
-def _orders(work: Work, nth: int) -> dict[str, str]:
-    """Return the columns by which a stage orders what comes by an input, and its argument."""
-    if isinstance(work, Upserted) and isinstance(work.rules, Upserting):
-        order, argument = work.rules.order, "table(order=)"
-    elif isinstance(work, Joined) and isinstance(work.joining, AsOf) and work.side_of(nth) == RIGHT:
-        order, argument = work.joining.order, "join_as_of(order=)"
-    else:
-        return {}
-    return {} if order is None else {order: argument}
 
 
 def _sound_keys(stage: Stage, flow: Flow) -> tuple[str, ...]:
     """Return columns that need no check: keys from before that no step has touched, and ids."""
     origin = flow.origin
-    if isinstance(stage.work, Passed):
-        return stage.keys  # they are checked as ids
+    if stage.work.keys_are_ids:
+        return stage.keys  # ids are checked already
     if not isinstance(origin, Stage) or not origin.work.emits_panes:
         return ()
     return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, assert_never
+from typing import Any
 
 from lowwater.display.text import cut, shown
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.graph import (
-    MAIN,
-    Computed,
-    Flow,
-    Grouped,
-    Joined,
-    Passed,
-    Read,
-    Stage,
-    Upserted,
-    Windowed,
-    WindowJoined,
-)
+from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
-from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
-from lowwater.engine.join.tables import Upserting
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
@@ -61,10 +47,10 @@ def outline(
     if keys:
         parts.append(f"key_by({', '.join(map(repr, keys))})")
     if windowing is not None:
-        parts.append(f"window({', '.join(_window_options(windowing))})")
+        parts.append(f"window({', '.join(window_options(windowing))})")
     if aggregates:
-        shown = ", ".join(f"{name}={spec_text(spec)}" for name, spec in aggregates.items())
-        parts.append("group()" if shown == "records=group()" else f"aggregate({shown})")
+        named = ", ".join(f"{name}={spec_text(spec)}" for name, spec in aggregates.items())
+        parts.append("group()" if named == "records=group()" else f"aggregate({named})")
     return _ARROW.join(parts)
 
 
@@ -78,67 +64,7 @@ def deduplication_text(deduplication: Deduplication) -> str:
 
 def stage_outline(stage: Stage) -> str:
     """Format a stage and everything upstream of it."""
-    work = stage.work
-    match work:
-        case Windowed():
-            return _before(stage, work.aggregates)
-        case Computed():
-            return f"{_before(stage, None)}{_ARROW}process({_process(work)})"
-        case Joined():
-            left, right = stage.inputs[: work.left], stage.inputs[work.left :]
-            name = "join_as_of" if isinstance(work.joining, AsOf) else "join"
-            return f"{outline(left)}{_ARROW}{name}({outline(right)}, {_join_options(stage, work)})"
-        case WindowJoined():
-            left, right = stage.inputs[: work.left], stage.inputs[work.left :]
-            return f"{outline(left)}{_ARROW}join({outline(right)}, {_window_join(stage, work)})"
-        case Upserted():
-            return f"{outline(stage.inputs)}{_ARROW}table({_table_options(stage, work.rules)})"
-        case Grouped():
-            by = ", ".join(map(repr, stage.key_names))
-            return f"{outline(stage.inputs, (), None, work.aggregates)} by {by}"
-        case Passed():
-            return outline(stage.inputs, deduplication=stage.deduplication)
-        case _:
-            assert_never(work)
-
-
-def _before(stage: Stage, aggregates: Mapping[str, AggregateSpec] | None) -> str:
-    return outline(
-        stage.inputs, stage.key_names, stage.windowing, aggregates,
-        deduplication=stage.deduplication,
-    )  # fmt: skip
-
-
-def work_texts(stage: Stage) -> Iterator[str]:
-    """Yield a line for each aggregate or output of a stage."""
-    work = stage.work
-    match work:
-        case Windowed():
-            for name, spec in work.aggregates.items():
-                yield f"{name} = {spec_text(spec)}"
-        case Computed():
-            yield f"process {type(work.process).__name__}"
-            if work.order != "arrival":
-                yield "in event-time order"
-            if len(work.outputs) > 1:
-                yield f"outputs {', '.join(work.outputs)}"
-            if work.retracts:
-                yield "retracts what it emitted"
-            if work.lateness_us:
-                yield f"emits up to {format_duration(work.lateness_us)} late"
-        case Joined():
-            yield from _join_texts(work.joining)
-        case WindowJoined():
-            yield f"{work.how} join within windows"
-        case Upserted():
-            yield f"table({_table_options(stage, work.rules)})"
-        case Grouped():
-            for name, spec in work.aggregates.items():
-                yield f"{name} = {spec_text(spec)}"
-        case Passed():
-            yield "records as they are"
-        case _:
-            assert_never(work)
+    return stage.work.outline(stage)
 
 
 def spec_text(spec: AggregateSpec) -> str:
@@ -148,71 +74,16 @@ def spec_text(spec: AggregateSpec) -> str:
     return "group()" if hidden else shown(spec)
 
 
-def _table_options(stage: Stage, rules: Upserting) -> str:
-    options = [f"key={_names(stage.keys)}"]
-    if rules.order is not None:
-        options.append(f"order={rules.order!r}")
-    if rules.ttl_us is not None:
-        options.append(f"ttl={format_duration(rules.ttl_us)!r}")
-    return ", ".join(options)
+def key_options(left: tuple[str, ...], right: tuple[str, ...]) -> list[str]:
+    """Format the keys of a join's sides as the options that users write."""
+    if left == right:
+        return [f"on={names_text(left)}"]
+    return [f"left_on={names_text(left)}", f"right_on={names_text(right)}"]
 
 
-def _on(stage: Stage, right: tuple[str, ...]) -> list[str]:
-    if stage.keys == right:
-        return [f"on={_names(stage.keys)}"]
-    return [f"left_on={_names(stage.keys)}", f"right_on={_names(right)}"]
-
-
-def _window_join(stage: Stage, work: WindowJoined) -> str:
-    windows, *options = _window_options(work.windowing)
-    return ", ".join(
-        [*_on(stage, work.right_keys), f"within={windows}", f"how={work.how!r}", *options]
-    )
-
-
-def _join_options(stage: Stage, work: Joined) -> str:
-    joining, on = work.joining, _on(stage, work.right_keys)
-    if isinstance(joining, AsOf):
-        options = [*on, f"how={joining.how!r}"]
-        if joining.order is not None:
-            options.append(f"order={joining.order!r}")
-        if joining.tolerance_us is not None:
-            options.append(f"tolerance={format_duration(joining.tolerance_us)!r}")
-        options.append(f"late_versions={joining.late_versions!r}")
-        options.append(f"keep={format_duration(joining.keep_us)!r}")
-        return ", ".join(options)
-    if joining.within is None:
-        return ", ".join([*on, f"how={joining.how!r}"])
-    options = [*on, f"within={joining.within!r}", f"how={joining.how!r}"]
-    if joining.unmatched != "final":
-        options.append(f"unmatched={joining.unmatched!r}")
-    if joining.lateness_us:
-        options.append(f"allowed_lateness={format_duration(joining.lateness_us)!r}")
-    return ", ".join(options)
-
-
-def _join_texts(joining: Joining | AsOf) -> Iterator[str]:
-    if isinstance(joining, AsOf):
-        yield f"{joining.how} join as of event time, late versions {joining.late_versions}"
-        yield f"remembers {format_duration(joining.keep_us)}"
-        return
-    if joining.within is None:
-        yield f"{joining.how} join of tables"
-        return
-    yield f"{joining.how} join within {joining.within!r}"
-    if joining.is_alone(LEFT) or joining.is_alone(RIGHT):
-        yield f"unmatched {joining.unmatched}"
-    if joining.lateness_us:
-        yield f"allowed lateness: {format_duration(joining.lateness_us)}"
-
-
-def _names(names: tuple[str, ...]) -> str:
+def names_text(names: tuple[str, ...]) -> str:
+    """Format names as users write them: one by itself, or a tuple."""
     return repr(names[0]) if len(names) == 1 else repr(names)
-
-
-def _process(work: Computed) -> str:
-    order = "" if work.order == "arrival" else f", order={work.order!r}"
-    return f"{type(work.process).__name__}{order}"
 
 
 def _origin_text(flow: Flow) -> str:
@@ -281,7 +152,8 @@ def _expressions(expressions: Expressions) -> str:
     return ", ".join((*map(_short, expressions.unnamed), *named))
 
 
-def _window_options(windowing: Windowing) -> Iterator[str]:
+def window_options(windowing: Windowing) -> Iterator[str]:
+    """Yield the windows, then each option that differs from its default."""
     yield shown(windowing.windows)
     for option in fields(windowing):
         value = getattr(windowing, option.name)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lowwater.display.text import repr_of
-from lowwater.engine.join.tables import DELETED
+from lowwater.engine.join.upserting import DELETED
 from lowwater.engine.records.admit_keys import check_key
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
 from lowwater.engine.records.batch import HIDDEN, Records, is_name

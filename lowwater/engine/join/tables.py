@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -16,6 +16,7 @@ from lowwater.engine.join.keyed_operator import KeyedOperator
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import Types
 from lowwater.engine.join.two_sided import before
+from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
@@ -34,27 +35,7 @@ from lowwater.time import (
 )
 from lowwater.watermark import Hold
 
-DELETED = HIDDEN + "deleted"
-"""Hidden column of upserts: whether they delete their row, bool; null is no."""
 _ROWS = HIDDEN + "rows"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Upserting:
-    """The rules of a table that is made from upserts (T-1).
-
-    Args:
-        order: The column that says which of two upserts of a key is the newer; ``None``: the one
-            that arrives later.
-        keep_deleted_us: How long a deleted key is remembered, in event time, microseconds.
-        ttl_us: How long after its last change a row is deleted, in event time, microseconds;
-            ``None``: never.
-    """
-
-    order: str | None = None
-    keep_deleted_us: int = 0
-    ttl_us: int | None = None
 
 
 @final

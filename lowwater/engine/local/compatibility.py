@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass
-from typing import Any, assert_never
+from typing import Any
 
-from lowwater.engine.aggregates import AggregateSpec, combiner_of
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
-from lowwater.engine.graph.graph import (
-    Computed,
-    Flow,
-    Graph,
-    Grouped,
-    Joined,
-    Origin,
-    Read,
-    Stage,
-    Upserted,
-    Windowed,
-    WindowJoined,
-    name_of_output,
-)
+from lowwater.engine.graph.described import repr_text
+from lowwater.engine.graph.graph import Flow, Graph, Origin, Read, Stage, name_of_output
 from lowwater.engine.graph.sources import QUIET, Source
-from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.views import View
-from lowwater.engine.local.described import described, without_addresses
-from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.records.stepping import Step
 from lowwater.errors import StateError
 from lowwater.state.key_layout import stage_prefix
 from lowwater.time import format_duration
-from lowwater.windows import CustomWindows
 
 # How a source is waited for, where a run without a state begins and where it ends may change.
 _FREE = frozenset({"end", "follow", "start", "wait"})
@@ -106,7 +89,7 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
             "keys": list(stage.key_names),
             "deduplicated": stage.deduplication is not None,
             "origins": [graph.name_of(flow.origin) for flow in stage.inputs],
-            "left": getattr(stage.work, "left", len(stage.inputs)),
+            "left": stage.work.inputs_on_left(len(stage.inputs)),
             "signed": stage.signed,
         }
     return found
@@ -124,83 +107,19 @@ def _describe_read(read: Read) -> dict[str, Any]:
 
 
 def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
-    work, windowing = stage.work, stage.windowing
+    windowing = stage.windowing
     parts: dict[str, Any] = {
         "reads": [_describe_flow(graph, flow) for flow in stage.inputs],
         "keys": list(stage.keys),
         "key names": list(stage.key_names),
-        "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
+        "deduplicate": None if stage.deduplication is None else repr_text(stage.deduplication),
     }
     if windowing is not None:
         parts |= {
-            "windows": _text(windowing.windows),
+            "windows": repr_text(windowing.windows),
             "allowed_lateness": windowing.lateness_us,
         }
-    if isinstance(work, (Windowed, WindowJoined)):
-        parts |= {
-            "trigger": _text(work.windowing.trigger),
-            "accumulation": work.windowing.mode,
-            "closing": work.windowing.closing,
-            "on_time": work.windowing.on_time,
-            "timestamps": work.windowing.timestamps,
-        }
-    if isinstance(work, Windowed):
-        parts["aggregates"] = {name: _aggregate(spec) for name, spec in work.aggregates.items()}
-    elif isinstance(work, WindowJoined):
-        parts |= {
-            "right keys": list(work.right_keys),
-            "left inputs": work.left,
-            "how": work.how,
-            "suffixes": list(work.columns.suffixes),
-            # What panes hold is stored with them.
-            "columns": [sorted(work.columns.left), sorted(work.columns.right)],
-        }
-    elif isinstance(work, Joined):
-        joining = work.joining
-        parts |= {
-            "right keys": list(work.right_keys),
-            "left inputs": work.left,
-            "how": joining.how,
-            "suffixes": list(work.columns.suffixes),
-        }
-        match joining:
-            case Joining():
-                parts |= {
-                    "within": repr(joining.within),
-                    "unmatched": joining.unmatched,
-                    "allowed_lateness": joining.lateness_us,
-                }
-            case AsOf():
-                parts |= {
-                    "as of": True,
-                    "order": joining.order,
-                    "tolerance": joining.tolerance_us,
-                    "late_versions": joining.late_versions,
-                    "keep": joining.keep_us,
-                }
-            case _:
-                assert_never(joining)
-    elif isinstance(work, Upserted):
-        parts |= {
-            "table": True,
-            "order": work.rules.order,
-            "keep_deleted": work.rules.keep_deleted_us,
-            "ttl": work.rules.ttl_us,
-        }
-    elif isinstance(work, Grouped):
-        parts["aggregates"] = {name: _aggregate(spec) for name, spec in work.aggregates.items()}
-    elif isinstance(work, Computed):
-        definition = Definition.of(work.process, work.windowing)
-        parts |= {
-            "process": definition.name,
-            "cells": {name: described(cell) for name, cell in definition.cells.items()},
-            "timers": {name: _text(timer) for name, timer in definition.timers.items()},
-            "outputs": list(definition.outputs),
-            # Older states have neither.
-            **({"retracts": True} if definition.retracts else {}),
-            **({"order": work.order} if work.order != "arrival" else {}),
-        }
-    return parts
+    return parts | stage.work.described()
 
 
 def _describe_flow(graph: Graph, flow: Flow) -> str:
@@ -266,7 +185,7 @@ def _source(source: Source) -> str:
         return kind
     free = {*_FREE, "paths"}
     shown = [
-        f"{field.name}={_text(getattr(source, field.name))}"
+        f"{field.name}={repr_text(getattr(source, field.name))}"
         for field in fields(source)
         if field.repr and field.name not in free and not _is_quiet(source, field)
     ]
@@ -278,20 +197,4 @@ def _is_quiet(source: Source, option: Field[Any]) -> bool:
 
 
 def _step(step: Step) -> str:
-    return _text(step) if step.vectorised else type(step).__name__
-
-
-def _aggregate(spec: AggregateSpec) -> str:
-    """Return an aggregate's repr; of a user's combiner, its arguments too."""
-    combiner = combiner_of(spec)
-    if combiner is None:
-        return _text(spec)
-    return f"{spec.name}({spec.column!r}, combiner={described(combiner)})"
-
-
-def _text(value: object) -> str:
-    """Return a repr, without the places of functions: they differ from run to run, or may move."""
-    if isinstance(value, CustomWindows):
-        given = (f"{each.name}={getattr(value, each.name)!r}" for each in fields(value))
-        return without_addresses(f"CustomWindows({', '.join(given)})")
-    return without_addresses(repr(value))
+    return repr_text(step) if step.vectorised else type(step).__name__

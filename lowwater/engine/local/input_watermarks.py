@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias, final
 
-from lowwater.engine.graph.graph import Flow, Graph, Joined, Read
+from lowwater.engine.graph.graph import Flow, Graph, Read
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.local.source_watermark import followed
 from lowwater.engine.local.stage_run import StageRun
@@ -42,11 +42,11 @@ class InputWatermarks:
         self._every = [_origins(graph, stage.inputs) for stage in graph.stages]
         self._sides = {
             number: (
-                _origins(graph, stage.inputs[: stage.work.left]),
-                _origins(graph, stage.inputs[stage.work.left :]),
+                _origins(graph, stage.left_inputs),
+                _origins(graph, stage.right_inputs),
             )
             for number, stage in enumerate(graph.stages)
-            if isinstance(stage.work, Joined)
+            if stage.work.join_rules is not None
         }
 
     def of(self, run: StageRun) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowwater.engine.aggregates.specs import BuiltIn
-from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Flow, Read, Stage
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
@@ -35,7 +35,7 @@ def minds_order(flow: Flow, stage: Stage) -> bool:
     kept = origin.work.emits_panes and all(isinstance(step, Filter) for step in flow.steps)
     if kept and stage.deduplication is None and set(origin.key_names) <= set(stage.keys):
         return False  # one key never gets records of several
-    if not isinstance(stage.work, Windowed) or stage.deduplication is not None:
+    if not stage.work.emits_panes or stage.deduplication is not None:
         return True
     specs = stage.work.aggregates.values()
     return not all(isinstance(one, BuiltIn) and one.name in _ORDERLESS for one in specs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
-from lowwater.engine.graph.graph import Stage, Upserted
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.problems import JUDGED, Tally
@@ -34,11 +34,11 @@ class OrderVerdicts:
         tallies: Mapping[int, Sequence[Tally]],
     ) -> None:
         self._open = [
-            _OrderVerdict(stage.work.rules.order, names[number], metrics[number], tallies[number])
+            _OrderVerdict(order, names[number], metrics[number], tallies[number])
             for number, stage in enumerate(stages)
-            if isinstance(stage.work, Upserted)
-            and stage.work.rules.order is not None
-            and not stage.work.rules.order.startswith(HIDDEN)
+            if stage.makes_table
+            for order in stage.work.orders(0)
+            if not order.startswith(HIDDEN)
         ]
 
     def resume(self) -> None:

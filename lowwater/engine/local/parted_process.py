@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeAlias, assert_never, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Computed
 from lowwater.engine.local.worker_pool import Request, Workers, as_error, as_plain
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS, parts_of, parts_of_hashes, place_of_part
@@ -36,6 +35,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.records.stored_keys import Kinds, become, kinds_of
+from lowwater.engine.stages.computed import Computed
 from lowwater.errors import InternalError, LowwaterError
 from lowwater.state.arrays import run_starts
 from lowwater.state.key_layout import StoredPlace, group_range

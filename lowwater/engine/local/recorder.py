@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Graph, Joined, Read, Stage
+from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.trace import (
     StageSample,
     StageTrace,
@@ -202,7 +202,7 @@ class StageRecorder:
             merges=TracedParts(self._merges),
             pane_orders=tuple(part.order for part in self._panes for _ in range(len(part))),
             inputs=self._inputs,
-            joining=work.joining if isinstance(work, Joined) else None,
+            joining=work.join_rules,
             pairs=self._pairs.of(self._numbers()),
             sample=self._sample(),
         )

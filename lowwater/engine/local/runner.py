@@ -12,14 +12,7 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias, final
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import (
-    Flow,
-    Graph,
-    Read,
-    Stage,
-    admission_of,
-    is_signed,
-)
+from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, admission_of, is_signed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.count_log import CountLog
@@ -33,11 +26,7 @@ from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
 from lowwater.engine.local.source_verdict import RunVerdict
-from lowwater.engine.local.stage_input import (
-    StageAdmission,
-    StageBundle,
-    own_dead_letters,
-)
+from lowwater.engine.local.stage_input import StageAdmission, own_dead_letters
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.worker_pool import Workers
@@ -46,6 +35,7 @@ from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.errors import InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant

@@ -22,17 +22,13 @@ from lowwater.engine.graph.sources import Position, hears_commits, is_replayable
 from lowwater.engine.local.covered_records import timed_rejects, with_rejects
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.source_watermark import SourceWatermark
-from lowwater.engine.local.stage_input import (
-    AdmittedBatch,
-    StageAdmission,
-    StageBundle,
-    own_dead_letters,
-)
+from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, own_dead_letters
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stateless import (
     Filter,
     FlatMap,

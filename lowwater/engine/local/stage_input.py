@@ -15,6 +15,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stepping import AppliedSteps, Apply, Step, applied, apply_steps
 from lowwater.engine.records.steps import Bundle
 from lowwater.time import Int64Array
@@ -135,33 +136,6 @@ class AdmittedBatch:
         entry = self.entry
         entry.counts.cut += len(bundle)
         return StageBundle(entry.stage, bundle, start, self.records, self.admitted, entry.nth)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StageBundle:
-    """A bundle addressed to a stage, with the batch that its elements come from.
-
-    Args:
-        stage: Number of the stage.
-        bundle: The elements.
-        start: Index of the bundle's first element among the batch's admitted elements.
-        records: The batch.
-        admitted: The result of validating the batch.
-        nth: Which input of the stage they came by.
-    """
-
-    stage: int
-    bundle: Bundle
-    start: int
-    records: Records
-    admitted: Admitted
-    nth: int = 0
-
-    def ids(self) -> tuple[Column, ...]:
-        """Return the columns of the elements' ids; none where duplicates are not dropped."""
-        stop = self.start + len(self.bundle)
-        return tuple(column.slice(self.start, stop) for column in self.admitted.ids)
 
 
 def own_dead_letters(

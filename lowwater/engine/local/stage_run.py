@@ -18,14 +18,14 @@ from lowwater.engine.local.health.conservation import AdmittedCounter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.pair_recorder import PairRecorder
 from lowwater.engine.local.recorder import StageRecorder
-from lowwater.engine.local.stage_input import StageBundle
-from lowwater.engine.local.stage_operators import hosted, step_for
+from lowwater.engine.local.stage_operators import hosted
 from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.worker_pool import Workers
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.unfit import UNFIT, letters_of, sifted
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.pane_table import records_of
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stage_output import MAIN, Emitted, StageOutput, emitted_records
 from lowwater.engine.records.steps import (
     Bundle,
@@ -145,7 +145,7 @@ class StageRun:
             kept = None
             if self.stage.deduplication is not None:
                 kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
-            bundle, step = step_for(self.stage, incoming, kept)
+            bundle, step = self.stage.work.step(self.stage, incoming, kept)
             born = 0 if self._pairs is None else self._pairs.births(step)
             if self._store is not None:
                 (step,) = operator.prepare(self._store, step)

@@ -6,10 +6,10 @@ from typing import final
 
 import numpy as np
 
-from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.records.admit_times import TimeUnit, are_numbers
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.problems import JUDGED
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.errors import UnitWarning, warn
 from lowwater.time import DAY_US, Int64Array, format_instant
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lowwater.engine.aggregates import AggregateInput, AggregateSpec, Combiner, State, combiner_of
 from lowwater.engine.aggregates._combine import Combine
 from lowwater.engine.aggregates.specs import BuiltIn, combined_by
-from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.local.worker_pool import Place, Request, Workers, as_error, as_plain
 from lowwater.engine.records.columns import Column
 from lowwater.errors import LowwaterError
@@ -31,7 +31,7 @@ _NO_ROWS: Int64Array = np.empty(0, dtype=np.int64)
 def combines_in_workers(stage: Stage) -> bool:
     """Return whether a stage has a combiner that workers can call."""
     work = stage.work
-    return isinstance(work, Windowed) and any(
+    return work.emits_panes and any(
         _called_by_workers(spec, signed=stage.signed) is not None
         for spec in work.aggregates.values()
     )

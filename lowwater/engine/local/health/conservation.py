@@ -15,8 +15,8 @@ from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.metrics import StageMetrics, StepMetrics
 from lowwater.engine.graph.outline import step_name
 from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stepping import Step, StepCount
-from lowwater.engine.records.steps import Bundle
 from lowwater.errors import InternalError, InternalWarning, warn
 
 Input: TypeAlias = tuple[int, int]
@@ -241,17 +241,6 @@ def _unequal(expected: int, what: str, found: int, did: str) -> str:
     short = expected - found
     by = f"{short:,} are missing" if short > 0 else f"{-short:,} are too many"
     return f"of {expected:,} {what}, {found:,} {did}: {by}"
-
-
-class StageBundle(Protocol):
-    """A bundle addressed to an input of a stage."""
-
-    @property
-    def stage(self) -> int: ...
-    @property
-    def nth(self) -> int: ...
-    @property
-    def bundle(self) -> Bundle: ...
 
 
 class _Run(Protocol):

@@ -18,7 +18,8 @@ from lowwater.engine.join.joining import LEFT, RIGHT, Between, Joining
 from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.stored_sides import verify_records
-from lowwater.engine.join.tables import Upserting, UpsertOperator
+from lowwater.engine.join.tables import UpsertOperator
+from lowwater.engine.join.upserting import Upserting
 from lowwater.engine.local import memory_budget
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, WatermarkAdvance

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.join.tables import Upserting, UpsertOperator
+from lowwater.engine.join.tables import UpsertOperator
+from lowwater.engine.join.upserting import Upserting
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.state.key_layout import StoredPlace

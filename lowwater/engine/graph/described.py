@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from lowwater.engine.aggregates import AggregateSpec, combiner_of
+from lowwater.windows import CustomWindows
+
 _DEEPEST = 6
 _LONGEST = 500
 
@@ -31,6 +34,26 @@ def described(value: object) -> str:
         return text
     digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
     return f"{text[:_LONGEST]}… ({len(text)} characters, hash {digest})"
+
+
+def described_aggregates(aggregates: Mapping[str, AggregateSpec]) -> dict[str, str]:
+    """Return the repr of each aggregate; of a user's combiner, its arguments too."""
+    return {name: _aggregate(spec) for name, spec in aggregates.items()}
+
+
+def _aggregate(spec: AggregateSpec) -> str:
+    combiner = combiner_of(spec)
+    if combiner is None:
+        return repr_text(spec)
+    return f"{spec.name}({spec.column!r}, combiner={described(combiner)})"
+
+
+def repr_text(value: object) -> str:
+    """Return a repr, without the places of functions: they differ from run to run, or may move."""
+    if isinstance(value, CustomWindows):
+        options = (f"{each.name}={getattr(value, each.name)!r}" for each in fields(value))
+        return without_addresses(f"CustomWindows({', '.join(options)})")
+    return without_addresses(repr(value))
 
 
 def without_addresses(text: str) -> str:

@@ -1,4 +1,4 @@
-"""One likely mistake in a pipeline."""
+"""One likely mistake in a pipeline, and what checks know of the sources behind a stage."""
 
 from __future__ import annotations
 
@@ -31,3 +31,17 @@ class Finding:
 
     def __str__(self) -> str:
         return printable(f"{self.severity}: {self.where}: {self.what}. {self.hint}.")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What is known of the sources behind an input of a stage.
+
+    Args:
+        is_endless: Whether one of them never ends by itself.
+        is_blind: Whether one never ends and has no watermark, so that none ever passes.
+    """
+
+    is_endless: bool
+    is_blind: bool

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import lowwater as lw
+from lowwater.engine.graph import described as module
+from lowwater.engine.graph.described import described
 from lowwater.engine.graph.graph import MAIN, Graph
-from lowwater.engine.local import described as module
 from lowwater.engine.local.compatibility import describe_graph
-from lowwater.engine.local.described import described
 
 
 class Plain:
@@ -110,7 +110,7 @@ def test_what_contains_itself() -> None:
 
 def test_the_same_in_each_process() -> None:
     code = (
-        "from lowwater.engine.local.described import described\n"
+        "from lowwater.engine.graph.described import described\n"
         "print(described({'set': {'a', 'b', 'c', 'd'}, 'frozen': frozenset('xyz')}))"
     )
     root = Path(module.__file__).parents[3]

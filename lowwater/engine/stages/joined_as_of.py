@@ -1,0 +1,126 @@
+"""A join of facts with the versions of a history (J-8, J-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.graph.finding import Finding, Upstream
+from lowwater.engine.graph.graph import MAIN, Stage
+from lowwater.engine.graph.operator import Operator
+from lowwater.engine.join.joining import LEFT, RIGHT, AsOf
+from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.records.stage_bundle import StageBundle
+from lowwater.engine.records.steps import Bundle
+from lowwater.engine.stages.join_kind import JoinKind
+from lowwater.engine.stages.kind import NO_AGGREGATES
+from lowwater.time import Int64Array, format_duration
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class JoinedAsOf(JoinKind):
+    """The work of a join with a history: the left side is facts, the right their versions.
+
+    Args:
+        joining: The rules.
+        left: How many of the stage's inputs are the left side; the others are the right.
+        right_keys: The key columns of the right side; the stage's own are those of the left.
+        columns: The columns of both sides, and their names in the output.
+    """
+
+    joining: AsOf
+    left: int
+    right_keys: tuple[str, ...]
+    columns: JoinedColumns
+
+    stored_as: ClassVar[str] = "join"
+    windowing: ClassVar[None] = None
+    passes_signs: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+    reads_right: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = NO_AGGREGATES
+
+    @property
+    def join_rules(self) -> AsOf:
+        return self.joining
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it retracts what it emitted, even if its inputs never do (J-9)."""
+        return self.joining.retracts
+
+    def side_name(self, nth: int) -> str:
+        return "facts" if self.side_of(nth) == LEFT else "versions"
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        return self.joining.emits_late_us or upstream_us()
+
+    def orders(self, nth: int) -> Mapping[str, str]:
+        order = self.joining.order
+        is_version = self.side_of(nth) == RIGHT
+        return {order: "join_as_of(order=)"} if is_version and order is not None else {}
+
+    def operator(self, stage: Stage) -> Operator:
+        from lowwater.engine.join.as_of import AsOfOperator
+
+        return AsOfOperator(self.joining, self.columns, signed=stage.signed)
+
+    def step(
+        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
+    ) -> tuple[Bundle, Any]:
+        return self.side_step(stage, incoming, kept)
+
+    def described(self) -> dict[str, Any]:
+        return self.described_sides(self.joining.how) | {
+            "as of": True,
+            "order": self.joining.order,
+            "tolerance": self.joining.tolerance_us,
+            "late_versions": self.joining.late_versions,
+            "keep": self.joining.keep_us,
+        }
+
+    def outline(self, stage: Stage) -> str:
+        joining = self.joining
+        options = [f"how={joining.how!r}"]
+        if joining.order is not None:
+            options.append(f"order={joining.order!r}")
+        if joining.tolerance_us is not None:
+            options.append(f"tolerance={format_duration(joining.tolerance_us)!r}")
+        options.append(f"late_versions={joining.late_versions!r}")
+        options.append(f"keep={format_duration(joining.keep_us)!r}")
+        return self.outline_of(stage, "join_as_of", *options)
+
+    def summary(self, stage: Stage) -> Iterator[str]:
+        joining = self.joining
+        yield f"{joining.how} join as of event time, late versions {joining.late_versions}"
+        yield f"remembers {format_duration(joining.keep_us)}"
+
+    def findings(self, stage: Stage, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
+        facts, versions = upstream[: self.left], upstream[self.left :]
+        if any(flow.is_blind for flow in versions):
+            yield Finding(
+                "error",
+                "a fact waits until the watermark of the versions passes it, and their source has "
+                "no watermark: no fact is ever emitted",
+                where,
+                "Give the source of the versions a watermark",
+            )
+        elif any(flow.is_blind for flow in facts):
+            yield Finding(
+                "warning",
+                "old versions are dropped when the watermark of both sides passes, and the source "
+                "of the facts has no watermark: all versions are kept",
+                where,
+                "Give the source of the facts a watermark",
+            )
+        elif any(flow.is_endless for flow in versions):
+            yield Finding(
+                "note",
+                "the newest version of each key is kept for good, whatever keep= is",
+                where,
+                "Use keys of a bounded number",
+            )

@@ -1,0 +1,95 @@
+"""Groups records by key and window, aggregates them, and emits panes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import pyarrow as pa
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates._base import Needs, strictest_needs
+from lowwater.engine.graph.described import described_aggregates
+from lowwater.engine.graph.finding import Finding, Upstream
+from lowwater.engine.graph.graph import MAIN, Stage
+from lowwater.engine.graph.input_types import InputTypes
+from lowwater.engine.graph.operator import Operator
+from lowwater.engine.graph.outline import outline, spec_text
+from lowwater.engine.records.stage_bundle import StageBundle
+from lowwater.engine.records.steps import Bundle
+from lowwater.engine.stages.kind import StageKind
+from lowwater.engine.stages.triggered import described_windowing, windowing_findings
+from lowwater.engine.window.aggregation import result_type
+from lowwater.engine.window.windowing import Windowing
+from lowwater.time import Int64Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Windowed(StageKind):
+    """The work of a stage with windows, triggers and aggregates."""
+
+    windowing: Windowing
+    aggregates: Mapping[str, AggregateSpec]
+
+    stored_as: ClassVar[str] = "windows"
+    noun: ClassVar[str] = "windowed stage"
+    emits_panes: ClassVar[bool] = True
+    fires: ClassVar[bool] = True
+    takes_whole_records: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it emits retractions."""
+        return self.windowing.mode == "retracting"
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        return self.windowing.lateness_us
+
+    def needs(self) -> dict[str, Needs]:
+        return strictest_needs(self.aggregates)
+
+    def operator(self, stage: Stage) -> Operator:
+        from lowwater.engine.window.operator import WindowOperator
+
+        return WindowOperator(self.windowing, self.aggregates, signed=stage.signed)
+
+    def step(
+        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
+    ) -> tuple[Bundle, Any]:
+        bundle = incoming.bundle if kept is None else incoming.bundle.take(kept)
+        return bundle, bundle
+
+    def described(self) -> dict[str, Any]:
+        return {
+            **described_windowing(self.windowing),
+            "aggregates": described_aggregates(self.aggregates),
+        }
+
+    def outline(self, stage: Stage) -> str:
+        return outline(
+            stage.inputs,
+            stage.key_names,
+            self.windowing,
+            self.aggregates,
+            deduplication=stage.deduplication,
+        )
+
+    def summary(self, stage: Stage) -> Iterator[str]:
+        for name, spec in self.aggregates.items():
+            yield f"{name} = {spec_text(spec)}"
+
+    def lines(self, stage: Stage) -> Iterator[str]:
+        for text in self.summary(stage):
+            yield f"emits: {text}"
+
+    def emitted_types(self, stage: Stage, types: InputTypes) -> dict[str, pa.DataType | None]:
+        return {
+            name: types.given.get(name) or result_type(spec, types.left)
+            for name, spec in self.aggregates.items()
+        }
+
+    def findings(self, stage: Stage, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
+        return windowing_findings(self.windowing, where, upstream)
