@@ -156,6 +156,15 @@ class Work(Protocol):
         """
         ...
 
+    def advance(self, to: int, right: int) -> Any:
+        """Return the step that advances the operator's watermark.
+
+        Args:
+            to: The watermark of all inputs, int microseconds.
+            right: That of the right side, where it matters by itself (``reads_right``).
+        """
+        ...
+
     def described(self) -> dict[str, Any]:
         """Return what state directories and checkpoints know of it, besides keys and windows.
 

@@ -97,6 +97,14 @@ class Operator(Protocol):
         """Load what holds the output watermark, so that it is known exactly; after steps."""
         ...
 
+    def report_merges(self) -> None:
+        """Have outputs say which windows merged into which, for traces, if any can."""
+        ...
+
+    def report_replaced(self) -> None:
+        """Have outputs say which windows with panes merged into others, if any can."""
+        ...
+
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step.
 

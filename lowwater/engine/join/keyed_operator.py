@@ -234,6 +234,12 @@ class KeyedOperator(ABC):
         while (portion := self.load_due(store, to, right)) is not None:
             yield portion
 
+    def report_merges(self) -> None:  # noqa: B027  # right for all below
+        """Do nothing: there are no windows."""
+
+    def report_replaced(self) -> None:  # noqa: B027  # right for all below
+        """Do nothing: there are no windows."""
+
     def settle(self, store: StateStore) -> None:
         """Load what holds the output watermark, so that it is known exactly; after steps."""
         self.load_holder(store)

@@ -229,6 +229,9 @@ class WindowJoinOperator:
         """Report in steps which windows merged into which, for traces."""
         self.windows.report_merges()
 
+    def report_replaced(self) -> None:
+        """Do nothing: rows that a merge undoes are retracted."""
+
     def prepare(self, store: StateStore, step: WindowJoinInput) -> Iterator[WindowJoinInput]:
         """Load the windows that a step needs; an advance may be cut short (``is_advancing``)."""
         if isinstance(step, PanedSide):

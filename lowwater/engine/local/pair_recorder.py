@@ -6,6 +6,7 @@ from typing import final
 
 import numpy as np
 
+from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.join.joining import Side
 from lowwater.engine.join.keyed_operator import SideBundle
@@ -29,26 +30,27 @@ class PairRecorder:
         recorder: Records the stage.
     """
 
-    def __init__(self, operator: TwoSided, recorder: StageRecorder) -> None:
+    def __init__(self, operator: Operator, recorder: StageRecorder) -> None:
+        assert isinstance(operator, TwoSided), "only a join of streams has rules of pairs"
         self._operator = operator
         self._recorder = recorder
         self._sides = (_Ranks(), _Ranks())
         operator.report_pairs()
 
-    def side_name(self, side: Side) -> TracedSide:
-        """Return what a trace calls a side."""
-        return _NAMES[side]
+    def side_name(self, step: SideBundle) -> TracedSide:
+        """Return what a trace calls the side that a bundle comes to."""
+        return _NAMES[step.side]
 
-    def births(self, step: object) -> int:
+    def births(self, step: SideBundle) -> int:
         """Return how many records have arrived at the side that a bundle comes to."""
-        return self._operator.sides[step.side].births if isinstance(step, SideBundle) else 0
+        return self._operator.sides[step.side].births
 
-    def took(self, taken: TakenBundle, side: Side, born: int) -> None:
+    def took(self, taken: TakenBundle, step: SideBundle, born: int) -> None:
         """Record a bundle that the join has taken, and what it emitted.
 
         Args:
             taken: The bundle.
-            side: The side that it came to.
+            step: The join's step.
             born: How many records had arrived at that side before it.
         """
         first = self._recorder.took(taken)
@@ -57,7 +59,7 @@ class PairRecorder:
             is_new = taken.bundle.signs > 0
         if taken.late is not None:
             is_new[taken.late.element] = False
-        self._sides[side].add(born, first + np.flatnonzero(is_new))
+        self._sides[step.side].add(born, first + np.flatnonzero(is_new))
         self.emitted()
 
     def emitted(self) -> None:

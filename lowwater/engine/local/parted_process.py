@@ -22,7 +22,7 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS, parts_of, parts_of_hashes, place_of_part
 from lowwater.engine.process.operator import InputBundle, ProcessInput, ProcessOperator
 from lowwater.engine.process.stored_facts import FACTS
-from lowwater.engine.process.unfit import UNFIT, sifted
+from lowwater.engine.process.unfit import UNFIT
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
@@ -213,7 +213,7 @@ class HostedParts:
                 # In event-time order, place is that of the last advance.
                 place = int(rows[place if of_records else 0])
             return (place, operator.records.part, as_plain(error)), None, None, None, None
-        outputs = dict(sifted(output.outputs, operator.definition.name))
+        outputs = dict(output.outputs)
         if not self._has_all:  # as columns they are put together, and packed, sooner
             outputs = {tag: emitted.in_columns() for tag, emitted in outputs.items()}
         if of_records and rows is not None:
@@ -348,6 +348,12 @@ class PartedProcess:
                 return output
             case _:
                 assert_never(step)
+
+    def report_merges(self) -> None:
+        """Do nothing: it emits no panes."""
+
+    def report_replaced(self) -> None:
+        """Do nothing: it emits no panes."""
 
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""

@@ -21,7 +21,6 @@ from lowwater.engine.local.input_watermarks import InputWatermarks
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome, refusal_of
-from lowwater.engine.local.parted_process import PartedProcess
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
@@ -220,11 +219,7 @@ class LocalRun:
     @property
     def parted(self) -> list[str]:
         """The names of the stages whose keys are in parts, for workers."""
-        return [
-            self.graph.name_of(run.stage)
-            for run in self._stages
-            if isinstance(run.operator, PartedProcess)
-        ]
+        return [self.graph.name_of(run.stage) for run in self._stages if run.is_parted]
 
     def report_replaced(self) -> None:
         """Have outcomes say which windows with panes merged away; not for a durable run."""

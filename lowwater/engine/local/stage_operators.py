@@ -22,10 +22,12 @@ class Hosted(NamedTuple):
     Args:
         operator: The operator.
         gather: Fetches the state that workers hold, before it is saved.
+        parted: Whether keys are in parts, each in a worker.
     """
 
     operator: Operator
     gather: Callable[[], None]
+    parted: bool = False
 
 
 def hosted(stage: Stage, number: int, workers: Workers | None) -> Hosted:
@@ -38,7 +40,7 @@ def hosted(stage: Stage, number: int, workers: Workers | None) -> Hosted:
     """
     work = stage.work
     if workers is not None and isinstance(work, Computed) and is_parted(work):
-        return Hosted(PartedProcess(work, number, workers), _nothing)
+        return Hosted(PartedProcess(work, number, workers), _nothing, parted=True)
     if workers is not None and workers.count > 1 and combines_in_workers(stage):
         assert isinstance(work, Windowed)
         return _combining(stage, work, number, workers)

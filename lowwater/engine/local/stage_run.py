@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.graph.trace import TracedSide
-from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
-from lowwater.engine.join.two_sided import TwoSided
-from lowwater.engine.join.window_join import WindowJoinOperator
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.health.conservation import AdmittedCounter
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.local.pair_recorder import PairRecorder
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_operators import hosted
 from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.worker_pool import Workers
-from lowwater.engine.process import ProcessOperator
-from lowwater.engine.process.unfit import UNFIT, letters_of, sifted
+from lowwater.engine.process.unfit import UNFIT, letters_of
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.pane_table import records_of
 from lowwater.engine.records.stage_bundle import StageBundle
@@ -30,16 +25,16 @@ from lowwater.engine.records.stage_output import MAIN, Emitted, StageOutput, emi
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
-    EndOfInput,
     LateBatch,
     PaneBatch,
-    WatermarkAdvance,
 )
-from lowwater.engine.window.operator import WindowOperator
 from lowwater.kernels import count_records
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.time import START_OF_TIME, Int64Array
+
+if TYPE_CHECKING:
+    from lowwater.engine.local.pair_recorder import PairRecorder
 
 
 @final
@@ -73,7 +68,7 @@ class StageRun:
         self.stage = stage
         self.number = number
         self.metrics = StageMetrics()
-        self.operator, self._gather = hosted(stage, number, workers)
+        self.operator, self._gather, self.is_parted = hosted(stage, number, workers)
         self.reads_right = stage.reads_right
         self.right_watermark = START_OF_TIME
         self._emits_panes = stage.work.emits_panes
@@ -99,14 +94,16 @@ class StageRun:
         """Record the stage's input in a trace, and panes, merges of windows and pairs of joins."""
         self._recorder = recorder
         operator = self.operator
-        if isinstance(operator, (WindowOperator, WindowJoinOperator)):
-            operator.report_merges()
-        if isinstance(operator, TwoSided):
+        operator.report_merges()
+        if self.stage.work.join_rules is not None:
+            # Imported on use: it loads the joins.
+            from lowwater.engine.local.pair_recorder import PairRecorder
+
             self._pairs = PairRecorder(operator, recorder)
 
     def report_replaced(self) -> None:
         """Report in outcomes which windows merged away, if panes leave the pipeline."""
-        if self._is_end and isinstance(self.operator, WindowOperator):
+        if self._is_end:
             self.operator.report_replaced()
 
     def save(self, batch: Batch) -> None:
@@ -167,16 +164,15 @@ class StageRun:
         after a portion (``is_advancing``), so that a run may stop there and be resumed.
         """
         operator = self.operator
-        if self.reads_right:
-            yield from self._step(SidesAdvance(to, self.right_watermark))
-        elif operator.is_advancing or to > operator.watermark:
-            yield from self._step(EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to))
+        # The right side's watermark may have moved while the lower of both stood still.
+        if self.reads_right or operator.is_advancing or to > operator.watermark:
+            yield from self._step(self.stage.work.advance(to, self.right_watermark))
 
     def forget(self, watermark: int) -> None:
         """Drop record ids that the watermark has passed."""
         self._duplicates.forget(watermark)
 
-    def _step(self, step: WatermarkAdvance | SidesAdvance | ClockAdvance | EndOfInput) -> Any:
+    def _step(self, step: Any) -> Iterator[Outcome]:
         steps = [step] if self._store is None else self.operator.prepare(self._store, step)
         for portion in steps:
             output = self.operator.step(portion)
@@ -206,9 +202,9 @@ class StageRun:
     ) -> None:
         operator = self.operator
         at = operator.watermark, operator.clock
-        if self._pairs is not None and isinstance(step, SideBundle):
-            name = self._pairs.side_name(step.side)
-            self._pairs.took(taken_from(incoming, kept, output.late, *at, name), step.side, born)
+        if self._pairs is not None:
+            name = self._pairs.side_name(step)
+            self._pairs.took(taken_from(incoming, kept, output.late, *at, name), step, born)
         elif self._recorder is not None:
             self._recorder.took(taken_from(incoming, kept, output.late, *at), output.merges)
 
@@ -234,10 +230,7 @@ class StageRun:
         if late is not None:
             yield Outcome(late=late, stage=self.number)
         self.metrics.superseded += output.superseded
-        outputs, operator = output.outputs, self.operator
-        if outputs and isinstance(operator, ProcessOperator):
-            outputs = sifted(outputs, operator.definition.name)
-        for tag, emitted in outputs.items():
+        for tag, emitted in output.outputs.items():
             if tag == UNFIT:
                 yield Outcome(errors=list(letters_of(emitted)), stage=self.number)
                 continue

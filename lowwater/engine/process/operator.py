@@ -15,6 +15,7 @@ from lowwater.engine.process.key_parts import parts_of, parts_of_hashes, place_o
 from lowwater.engine.process.output import Order
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.record_persistence import StoredProcess
+from lowwater.engine.process.unfit import sifted
 from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import (
@@ -207,13 +208,21 @@ class ProcessOperator:
     def step(self, step: ProcessInput) -> StageOutput:
         """Process one input and return its output (S-O1).
 
-        Costs O(elements + timers due * log timers), and whatever the hooks do.
+        Costs O(elements + timers due * log timers), and whatever the hooks do. What cannot be held
+        is in an output of its own: see :mod:`lowwater.engine.process.unfit`.
 
         Raises:
             DataError: A hook failed, or timers set each other without end.
             InvalidArgument: A hook asked for what there is not, or emitted below the output
                 watermark.
         """
+        output = self._called(step)
+        if not output.outputs:
+            return output
+        return replace(output, outputs=sifted(output.outputs, self.definition.name))
+
+    def _called(self, step: ProcessInput) -> StageOutput:
+        """Call the hooks for one input, and return all that they emitted."""
         engine = self._engine
         match step:
             case Bundle():
@@ -242,6 +251,12 @@ class ProcessOperator:
                 return _of(engine.end(passed, after), passed)
             case _:
                 assert_never(step)
+
+    def report_merges(self) -> None:
+        """Do nothing: it emits no panes."""
+
+    def report_replaced(self) -> None:
+        """Do nothing: it emits no panes."""
 
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step.

@@ -87,6 +87,12 @@ class PassingOperator:
                 assert_never(step)
         return NOTHING
 
+    def report_merges(self) -> None:
+        """Do nothing: there are no windows."""
+
+    def report_replaced(self) -> None:
+        """Do nothing: there are no windows."""
+
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Have :meth:`save` write to a place; call it before the first step."""
         self._place = place

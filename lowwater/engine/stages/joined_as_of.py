@@ -11,6 +11,7 @@ from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf
+from lowwater.engine.join.keyed_operator import SidesAdvance
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
@@ -73,6 +74,9 @@ class JoinedAsOf(JoinKind):
         self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
     ) -> tuple[Bundle, Any]:
         return self.side_step(stage, incoming, kept)
+
+    def advance(self, to: int, right: int) -> SidesAdvance:
+        return SidesAdvance(to, right)
 
     def described(self) -> dict[str, Any]:
         return self.described_sides(self.joining.how) | {

@@ -12,8 +12,8 @@ from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import Stage, Work
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.records.stage_bundle import StageBundle
-from lowwater.engine.records.steps import Bundle
-from lowwater.time import Int64Array
+from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
+from lowwater.time import END_OF_TIME, Int64Array
 
 NO_AGGREGATES: Mapping[str, AggregateSpec] = MappingProxyType({})
 
@@ -84,6 +84,9 @@ class StageKind:
         columns = incoming.columns(without=stage.keys_of(incoming.nth))
         bundle = incoming.with_values({**columns, **incoming.bundle.values}, kept)
         return bundle, bundle
+
+    def advance(self, to: int, right: int) -> Any:
+        return EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to)
 
     def lines(self: Work, stage: Stage) -> Iterator[str]:
         yield from self.summary(stage)
