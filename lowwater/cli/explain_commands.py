@@ -202,8 +202,8 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from lowwater.cli.target import load
+    from lowwater.display.text import counted
     from lowwater.explain import check
-    from lowwater.explain.text import counted
 
     findings = check(load(options.target), runner=options.runner)
     say(findings)

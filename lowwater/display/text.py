@@ -219,3 +219,12 @@ def repr_of(value: Any) -> str:
 def _own_name(qualified: str) -> str:
     name = qualified.rpartition("<locals>.")[2]
     return name.replace("<lambda>", "lambda")
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a count with its noun.
+
+    >>> counted(1, "element"), counted(2, "element")
+    ('1 element', '2 elements')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

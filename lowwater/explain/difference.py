@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final, runtime_checkable
 
 from lowwater.display import html
-from lowwater.display.text import plain
+from lowwater.display.text import counted, plain
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.engine.records.panes import Pane
 from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.explain.frame import instants_to_frame
 from lowwater.explain.lineage import Lineage
-from lowwater.explain.text import counted
 from lowwater.io.terminal import span, table
 from lowwater.windows import Window
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from lowwater.display import html
-from lowwater.display.text import plain
+from lowwater.display.text import counted, plain
 from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.explain.lateness import candidates, rounded_duration, saturating_sub
-from lowwater.explain.text import counted
 from lowwater.io.terminal import table
 from lowwater.time import (
     START_OF_TIME,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
-from lowwater.display.text import shown
+from lowwater.display.text import counted, shown
 from lowwater.engine.graph.trace import Trace, TracedElement
 from lowwater.engine.graph.traced_parts import TracedRecords, numbered
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.errors import InvalidArgument
 from lowwater.explain.journeys import MOST, Journeys
-from lowwater.explain.text import Explanation, counted, sample_lines
+from lowwater.explain.text import Explanation, sample_lines
 
 Predicate: TypeAlias = Callable[[Any], Any]
 

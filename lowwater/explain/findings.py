@@ -8,14 +8,12 @@ from pathlib import PurePath
 from typing import Any, Literal, final
 
 from lowwater.display import html
-from lowwater.display.text import shown
+from lowwater.display.text import counted, shown
 from lowwater.engine.graph.finding import Finding, Severity, Upstream
 from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
 from lowwater.engine.local.delivery import Sink
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.endless import is_endless
-from lowwater.explain.spark_findings import spark_findings
-from lowwater.explain.text import counted
 from lowwater.triggers import (
     Moment,
     outlook,
@@ -84,6 +82,8 @@ def check(pipeline: Any, *, runner: Literal["embedded", "spark"] = "embedded") -
     >>> check(stream.key_by("page").window(lw.FixedWindows("1m")).aggregate(n=lw.count()))
     no problems found
     """
+    from lowwater.explain.spark_findings import spark_findings
+
     stage = getattr(pipeline, "_stage", None)
     if not isinstance(stage, Stage):
         raise InvalidArgument(

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.display.text import shown
+from lowwater.display.text import counted, shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement
 from lowwater.engine.graph.traced_parts import is_sampled
 from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.partners import partner_lines
-from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, values_text
+from lowwater.explain.text import Explanation, Times, element_text, rounded_up, values_text
 from lowwater.time import format_duration, saturating_add
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lowwater.display.text import counted
 from lowwater.engine.graph.trace import NOT_KEPT, StageTrace, TracedElement, TracedPair
 from lowwater.engine.join.joining import AsOf, Joining
-from lowwater.explain.text import Times, counted, values_text
+from lowwater.explain.text import Times, values_text
 
 MOST_PAIRS = 10
 """The most pairs of a record to describe."""

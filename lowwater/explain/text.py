@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.display import html
-from lowwater.display.text import printable, shown
+from lowwater.display.text import counted, printable, shown
 from lowwater.engine.graph.trace import StageTrace, TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.io.terminal import moment
@@ -161,12 +161,3 @@ def sample_lines(stages: Iterable[StageTrace]) -> Iterator[str]:
         )
     if sampled:
         yield "run it with trace=lw.Tracing(limit=None) to keep all of them"
-
-
-def counted(number: int, noun: str) -> str:
-    """Format a count with its noun.
-
-    >>> counted(1, "element"), counted(2, "element")
-    ('1 element', '2 elements')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never, final
 
-from lowwater.display.text import shown
+from lowwater.display.text import counted, shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, TracedMove, TracedSource
-from lowwater.explain.text import Times, counted
+from lowwater.explain.text import Times
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration, saturating_add
 from lowwater.triggers import (
     AfterAll,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lowwater.display.text import shown
+from lowwater.display.text import counted, shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, TracedMerge
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
@@ -16,7 +16,6 @@ from lowwater.explain.lineage import Lineage
 from lowwater.explain.text import (
     Explanation,
     Times,
-    counted,
     element_text,
     rounded_up,
     sample_lines,

@@ -7,67 +7,17 @@ from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage, is_signed
-from lowwater.engine.join.changelog import FromChangelog
-from lowwater.engine.join.changes import DebeziumForm, UpsertForm
-from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.elementwise import check_within_row
 from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.pane_table import SIGN
-from lowwater.engine.records.stateless import (
-    AddComputed,
-    AddWhole,
-    Filter,
-    FlatMap,
-    Map,
-    MapBatches,
-    Select,
-    WithColumns,
-)
-from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import format_duration, meant
 from lowwater.triggers import outlook
 
-STEPS: dict[type, str] = {
-    Filter: "filter",
-    WithColumns: "with_columns",
-    Select: "select",
-    Map: "map",
-    FlatMap: "flat_map",
-    MapBatches: "map_batches",
-    FromChangelog: "changelog",
-    UpsertForm: "changes",
-    DebeziumForm: "changes",
-}
-
-
-def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the names of the columns after a step, as far as they can be known without types."""
-    if isinstance(step, Select) and _are_names(step.expressions.unnamed):
-        kept = (name for name in names or () if name.startswith(HIDDEN))
-        chosen = step.expressions
-        return tuple(dict.fromkeys((*kept, *step.keep, *chosen.unnamed, *chosen.named)))
-    if names is None:
-        return None
-    match step:
-        case Filter():
-            return names
-        case AddComputed(name=name) | AddWhole(name=name):
-            return (*names, name)
-        case WithColumns(expressions=expressions) if not expressions.unnamed:
-            return tuple(dict.fromkeys((*names, *expressions.named)))
-        case UpsertForm():
-            return (*(name for name in names if name != SIGN), "deleted")
-        case DebeziumForm():
-            hidden = (n for n in names if n.startswith(HIDDEN) and n != SIGN)
-            return (*hidden, "op", "before", "after", "ts_ms")
-        case _:
-            return None
-
-
-def _are_names(expressions: tuple[Any, ...]) -> bool:
-    return all(isinstance(one, str) for one in expressions)
+STEPS = (
+    "filter", "with_columns", "select", "map", "flat_map", "map_batches", "changelog", "changes"
+)  # fmt: skip
+"""The methods that make the stateless steps of a stream."""
 
 
 def checked_aggregate(name: str, spec: object) -> AggregateSpec:

@@ -19,7 +19,6 @@ from lowwater.engine.aggregates import AggregateSpec, collect
 from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
 from lowwater.engine.local.delivery import Sink
-from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import empty_panes
 from lowwater.engine.records.panes import Pane
@@ -31,9 +30,7 @@ from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, Time
 from lowwater.errors import InternalError, InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
-from lowwater.pipeline.joins import JoinInputs, joined_as_records
 from lowwater.pipeline.outputs import Writing
-from lowwater.pipeline.pane_tables import pane_table
 from lowwater.pipeline.record_steps import GroupedRecords, Steps
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
@@ -49,12 +46,16 @@ from lowwater.pipeline.stages import (
     public_names,
     window_stage,
 )
-from lowwater.pipeline.tables import Table
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike
 from lowwater.triggers import Trigger
 from lowwater.windows import WindowFunction
+
+if TYPE_CHECKING:
+    from lowwater.engine.process.output import Order
+    from lowwater.pipeline.joins import JoinInputs
+    from lowwater.pipeline.tables import Table
 
 _WHOLE = HIDDEN + "record"
 _ENDS = (
@@ -79,6 +80,8 @@ class RecordSteps(Steps["Stream", "KeyedStream", "JoinedStream"]):
         return KeyedStream(stream, columns, names)
 
     def _joined(self, stage: Stage, inputs: JoinInputs) -> JoinedStream:
+        from lowwater.pipeline.joins import joined_as_records
+
         return JoinedStream(stage, Stream(**joined_as_records(stage, inputs)))
 
 
@@ -237,7 +240,7 @@ class KeyedStream(GroupedRecords):
                 "aggregate": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
                 "group": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
             }
-            steps = (*STEPS.values(), *_BEFORE_KEYS)
+            steps = (*STEPS, *_BEFORE_KEYS)
             hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
             hints |= dict.fromkeys(
                 _ENDS, 'Say what to compute first: .window(lw.FixedWindows("1m")).aggregate(...)'
@@ -323,7 +326,7 @@ class WindowedStream(GroupedRecords):
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
             hints = dict.fromkeys(_ENDS, hint)
-            steps = (*STEPS.values(), *_BEFORE_KEYS)
+            steps = (*STEPS, *_BEFORE_KEYS)
             hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
             raise no_step("a windowed stream", name, hints, dir(WindowedStream))
 
@@ -369,6 +372,8 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         return Stream(**panes_as_records(self._stage, self._key_types, self._results))
 
     def _pane_table(self) -> Table[Stream]:
+        from lowwater.pipeline.pane_tables import pane_table
+
         windowing = self._stage.windowing
         if windowing is None:
             raise InternalError("a pipeline without windows")

@@ -19,9 +19,10 @@ from lowwater.engine.join.joining import (
     Joining,
     interval_of,
 )
-from lowwater.engine.join.pairs import JoinedColumns, Types
+from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.window_join import WINDOW
 from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.columns import Types
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stateless import Filter, require_names
 from lowwater.engine.stages.join_kind import JoinKind
@@ -37,7 +38,6 @@ from lowwater.pipeline.checks import (
     check_no_table,
     check_retracted_in_time,
     inherited_lateness,
-    names_after,
 )
 from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records, public_names
 from lowwater.pipeline.window_options import WindowOptions
@@ -429,7 +429,7 @@ def known_columns(side: StreamParts) -> Types | None:
         source = flow.origin.source if isinstance(flow.origin, Read) else None
         types = source.looked_at() if isinstance(source, IterableSource) else None
         for step in flow.steps:
-            names = names_after(step, None if types is None else tuple(types))
+            names = step.names_after(None if types is None else tuple(types))
             same = types if isinstance(step, Filter) else None
             types = None if names is None else {name: (same or {}).get(name) for name in names}
         if types is None:

@@ -15,20 +15,21 @@ from lowwater.display.text import shown
 from lowwater.engine.graph.graph import MAIN, Graph, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.outline import output_suffix, stage_outline
-from lowwater.engine.join.views import View
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
 from lowwater.engine.local.delivery import Checks, Place, Sink, check_sink
-from lowwater.engine.local.direct import DirectRun
-from lowwater.engine.local.durable import DurableRun
-from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
-from lowwater.engine.local.pieces import RunOutput
 from lowwater.errors import InvalidArgument, StateError, describe, explains
 from lowwater.io.paths import PathLike, as_paths, is_remote
-from lowwater.io.sinks.compaction import Compaction
-from lowwater.io.uris import RemotePlace
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
 from lowwater.pipeline.vocabulary import no_step
+
+if TYPE_CHECKING:
+    from lowwater.engine.join.views import View
+    from lowwater.engine.local.direct import DirectRun
+    from lowwater.engine.local.durable import DurableRun
+    from lowwater.engine.local.memory_budget import MemoryLimit
+    from lowwater.engine.local.pieces import RunOutput
+    from lowwater.io.sinks.compaction import Compaction
 
 _LOG = logging.getLogger("lowwater.pipeline")
 _OF_PIPELINES = (
@@ -280,9 +281,14 @@ def _prepared(
                 where="run(memory_limit=)",
                 hint='Name a state directory: run(state="state/", memory_limit=...)',
             )
+        from lowwater.engine.local.direct import DirectRun
+
         outcomes = _outcomes(outputs, options)
         direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
         return direct, outcomes
+    from lowwater.engine.local.durable import DurableRun
+    from lowwater.engine.local.memory_budget import MemoryBudget
+
     (path,) = as_paths(state, "state", writes=True)
     check_state(path, sinks, sources)
     budget = MemoryBudget.of(memory_limit)
@@ -336,6 +342,7 @@ def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
     from lowwater.io.sinks.folders import JsonLinesFolder, checked_path
     from lowwater.io.sinks.json_lines_file import JsonLinesFile, is_file_name
+    from lowwater.io.uris import RemotePlace
 
     target = checked_path(path)
     name = RemotePlace.of(target).name if is_remote(target) else target
@@ -375,6 +382,8 @@ def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutp
 
     Late elements of a stage go to the first output that it leads to.
     """
+    from lowwater.engine.local.pieces import RunOutput
+
     stages = outcomes.graph.stages
     downstream = [outcomes.graph.behind(output._stage) for output in outputs]
     first = [

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from lowwater.engine.graph.graph import Stage
-from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Unmatched
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.calls import RecordFunction
 from lowwater.engine.records.deduplicate import Deduplication
@@ -28,9 +27,7 @@ from lowwater.engine.records.stateless import (
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe, explained, explains
 from lowwater.pipeline.checks import checked_expressions, checked_function
-from lowwater.pipeline.joins import JoinInputs, as_of_stage, join_stage, window_join_stage
 from lowwater.pipeline.stages import StreamParts
-from lowwater.pipeline.tables import Table, table_of
 from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike
 from lowwater.triggers import Trigger
@@ -38,6 +35,10 @@ from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
     import narwhals as nw
+
+    from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Unmatched
+    from lowwater.pipeline.joins import JoinInputs
+    from lowwater.pipeline.tables import Table
 
 Key: TypeAlias = str | Callable[[Any], Any]
 
@@ -270,6 +271,8 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         Raises:
             InvalidArgument: An argument is wrong, or a column is missing.
         """
+        from lowwater.pipeline.joins import join_stage, window_join_stage
+
         inputs = self._with_other(
             other, on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join"
         )
@@ -343,6 +346,8 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         Raises:
             InvalidArgument: An argument is wrong, or a column is missing.
         """
+        from lowwater.pipeline.joins import as_of_stage
+
         inputs = self._with_other(
             versions,
             on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join_as_of",
@@ -398,6 +403,8 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
                 Without ``key``: the stream has no windows; or they fire more than once, and each
                 pane has only what was new, or they merge and are not retracted.
         """
+        from lowwater.pipeline.tables import table_of
+
         if key is None:
             others = {"order": order, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
             for name, value in others.items():
@@ -422,6 +429,9 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         )
 
     def _with_other(self, other: Streamable, *, where: str, **options: Any) -> JoinInputs:
+        from lowwater.pipeline.joins import JoinInputs
+        from lowwater.pipeline.tables import Table
+
         if not isinstance(other, Streamable):
             name = "other" if where == "join" else "versions"
             hint = "Join streams, pipelines (their panes) and processes"

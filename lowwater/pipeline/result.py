@@ -21,7 +21,6 @@ from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.stage_output import Emitted
 from lowwater.engine.window.standing import Replaced
 from lowwater.errors import InvalidArgument, NoItems, describe, explained, explains, nearest
-from lowwater.pipeline.final import FinalPanes
 from lowwater.pipeline.forms import (
     BatchT,
     Element,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from lowwater.display.palette import Theme
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
+    from lowwater.pipeline.final import FinalPanes
     from lowwater.viz import Diagram, GraphDiagram
     from lowwater.viz.compose import Between
 
@@ -350,6 +350,8 @@ class Result(Traced):
                 may emit several panes per window, and computes an aggregate whose results cannot be
                 combined, such as ``mean``.
         """
+        from lowwater.pipeline.final import FinalPanes
+
         work, windowing = self._stage.work, self._stage.windowing
         if not work.emits_panes or windowing is None:
             raise _no_final(work.noun)

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from typing import Any, Literal, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, final
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
@@ -18,17 +18,10 @@ from lowwater.engine.graph.sources import BUNDLE_SIZE, options_to_end
 from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.parted_process import is_parted
 from lowwater.engine.local.progress import Progress, observer_for
-from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
-from lowwater.engine.local.worker_combiners import combines_in_workers
-from lowwater.engine.local.worker_pool import Workers
-from lowwater.engine.local.worker_steps import python_steps
-from lowwater.engine.process.key_parts import PARTS
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.engine.stages.computed import Computed
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
 from lowwater.explain.endless import is_endless
 from lowwater.explain.findings import Findings, findings_of
@@ -36,6 +29,10 @@ from lowwater.io.terminal import say
 from lowwater.kernels import check_choice
 from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike, duration
+
+if TYPE_CHECKING:
+    from lowwater.engine.local.recorder import Recorder
+    from lowwater.engine.local.worker_pool import Workers
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
@@ -157,7 +154,11 @@ class Outcomes:
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
         tracing = _tracing(options.get("trace", False))
-        self._recorder = None if tracing is None else Recorder(self.graph, tracing)
+        self._recorder: Recorder | None = None
+        if tracing is not None:
+            from lowwater.engine.local.recorder import Recorder
+
+            self._recorder = Recorder(self.graph, tracing)
         on_error = options.get("on_error")
         if on_error is None and self._on_dead_letter is not None:
             on_error = (
@@ -337,6 +338,11 @@ def _tracing(value: object) -> Tracing | None:
 def _workers(value: Any, graph: Graph, memory: int | None) -> Workers | None:
     if value is None:
         return None
+    from lowwater.engine.local.worker_combiners import combines_in_workers
+    from lowwater.engine.local.worker_pool import Workers
+    from lowwater.engine.local.worker_steps import python_steps
+    from lowwater.engine.process.key_parts import PARTS
+
     if value != "auto" and not (type(value) is int and 1 <= value <= PARTS):
         raise InvalidArgument(
             f'{describe("workers", value)} must be 1 to {PARTS}, or "auto"',
@@ -368,6 +374,10 @@ def _workers(value: Any, graph: Graph, memory: int | None) -> Workers | None:
 
 def _has_work(stage: Stage, memory: int | None) -> bool:
     """Return whether workers have something to do for a stage."""
+    from lowwater.engine.local.parted_process import is_parted
+    from lowwater.engine.local.worker_combiners import combines_in_workers
+    from lowwater.engine.stages.computed import Computed
+
     if isinstance(stage.work, Computed):
         return is_parted(stage.work)
     return memory is None and combines_in_workers(stage)

@@ -11,11 +11,8 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
 from lowwater.errors import InvalidArgument, NoItems, describe, explains
-from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
-from lowwater.io.sinks.compaction import Compaction
 from lowwater.pipeline.forms import BatchT, Form, ItemT
-from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
     Result,
     Run,
@@ -24,14 +21,15 @@ from lowwater.pipeline.result import (
     items_of,
 )
 from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
-from lowwater.pipeline.spark_outputs import on_spark
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
     from lowwater.display.palette import Theme
+    from lowwater.io.sinks.compaction import Compaction
     from lowwater.io.sinks.kafka import MessageFormat
+    from lowwater.pipeline.outputs import Writing
     from lowwater.viz import GraphDiagram
 
 
@@ -54,10 +52,14 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     def explain(self) -> str:
         """Describe the stages: windows, triggers, lateness, and where data is exchanged."""
+        from lowwater.explain.graph_text import explain_graph
+
         return explain_graph(self._graph())
 
     def to_mermaid(self) -> str:
         """Return the graph of stages as Mermaid text, for Markdown and notebooks."""
+        from lowwater.explain.graph_text import mermaid_graph
+
         return mermaid_graph(self._graph())
 
     def graph(self, *, theme: Theme = "auto") -> GraphDiagram:
@@ -177,6 +179,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             compact: When deliveries become a file: a run that commits every second then publishes a
                 few large files instead of one per second. ``None``: each delivery at once.
         """
+        from lowwater.pipeline.outputs import parquet_sink
+
         return self._to(parquet_sink(folder, overwrite=overwrite, compact=compact))
 
     def write_jsonl(
@@ -200,6 +204,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         Raises:
             InvalidArgument: ``compact`` is given for one file, to which deliveries are appended.
         """
+        from lowwater.pipeline.outputs import jsonl_sink
+
         return self._to(jsonl_sink(path, overwrite=overwrite, compact=compact))
 
     def write_kafka(
@@ -257,6 +263,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             InvalidArgument: Spark is not installed, or ``lw.check`` calls something an error.
             UnsupportedByRunner: Spark does not support the pipeline.
         """
+        from lowwater.pipeline.spark_outputs import on_spark
+
         return on_spark(spark, [self._to()], options)
 
 
@@ -277,6 +285,8 @@ def to_spark(spark: Any, *outputs: Runnable[Any, Any], **options: Any) -> Any:
         InvalidArgument: There is no output, or something else; or two have the same name.
         UnsupportedByRunner: Spark does not support the pipeline.
     """
+    from lowwater.pipeline.spark_outputs import on_spark
+
     if not outputs:
         raise InvalidArgument("to_spark needs an output", hint="Write to_spark(spark, counts)")
     for output in outputs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
@@ -21,13 +21,15 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.io.follow import Follow
-from lowwater.io.input_files import InputFiles, input_files
 from lowwater.io.paths import PathsLike
 from lowwater.pipeline.fluent import Stream
 from lowwater.pipeline.vocabulary import READERS_ELSEWHERE, require_options
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator, columns_read
 from lowwater.windows._base import positive_duration
+
+if TYPE_CHECKING:
+    from lowwater.io.input_files import InputFiles
 
 ReaderT = TypeVar("ReaderT", bound=Callable[..., Any])
 
@@ -187,6 +189,8 @@ def files_of(paths: PathsLike, options: FileOptions) -> InputFiles:
         InvalidArgument: One is neither a path nor a URI of a filesystem that is known here.
         DataError: A filesystem cannot be reached.
     """
+    from lowwater.io.input_files import input_files
+
     return input_files(paths, options.get("filesystem"))
 
 

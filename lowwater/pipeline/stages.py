@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import pyarrow as pa
 
@@ -12,8 +12,6 @@ from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Flow, Read, Stage, admission_of, is_signed
-from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import (
@@ -33,20 +31,19 @@ from lowwater.engine.records.stateless import (
     schema_after,
 )
 from lowwater.engine.records.stepping import Step
-from lowwater.engine.stages.computed import Computed, kind_taken
-from lowwater.engine.stages.passed import Passed
 from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import (
-    STEPS,
     check_adds_up,
     check_no_table,
     inherited_lateness,
-    names_after,
 )
 from lowwater.time import format_duration
+
+if TYPE_CHECKING:
+    from lowwater.engine.process.output import Order
 
 ResultTypes = Mapping[str, pa.DataType | None]
 """The types of aggregates by name; ``None`` for one that only a run can tell."""
@@ -77,10 +74,10 @@ class StreamParts:
 
     def _with(self, step: Step) -> Self:
         if not isinstance(step, (AddComputed, AddWhole)):
-            self._check_order(STEPS[type(step)])
+            self._check_order(step.method)
         flows = tuple(replace(flow, steps=(*flow.steps, step)) for flow in self._flows)
         schema = schema_after(step, self._schema)
-        names = None if schema is not None else names_after(step, self._known)
+        names = None if schema is not None else step.names_after(self._known)
         return replace(self, _flows=flows, _schema=schema, _names=names)
 
     def _of(self, parts: Mapping[str, Any]) -> Self:
@@ -218,6 +215,10 @@ def process_stage(
         InvalidArgument: The object is no process, or not one for these windows; or the order is
             not known, or not one for this lateness.
     """
+    from lowwater.engine.process.definition import Definition
+    from lowwater.engine.process.output import Order
+    from lowwater.engine.stages.computed import Computed, kind_taken
+
     if order not in get_args(Order):
         raise InvalidArgument(
             f"{describe('order', order)} is not known",
@@ -247,6 +248,8 @@ def process_stage(
 
 def passing_stage(stream: StreamParts) -> Stage:
     """Return the stage of a stream that is run by itself."""
+    from lowwater.engine.stages.passed import Passed
+
     stage = Stage(stream._flows, (), (), Passed(), stream._deduplication)
     return stage if stream._label is None else replace(stage, name=stream._label)
 

@@ -26,11 +26,11 @@ from lowwater.engine.graph.graph import Graph, Stage, is_signed
 from lowwater.engine.graph.outline import outline
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import HOWS, How, of_tables
-from lowwater.engine.join.pairs import Types
 from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.join.views import ROW_KEY, View
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.columns import Types
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import to_values
 from lowwater.engine.records.stage_output import Emitted

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from lowwater.engine.graph.graph import Graph, Read, Stage, admission_of
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import LateRecord, Pane
-from lowwater.engine.records.stepping import Stepped
+from lowwater.engine.records.stepping import StepKind, Stepped
 from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Accumulation, Windowing
 from lowwater.pipeline import Pipeline
@@ -179,12 +179,13 @@ class _Tap:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Numbering:
+class _Numbering(StepKind):
     """A step that adds the numbers; one for each flow into the stage."""
 
     tap: _Tap
     flow: int
-    vectorised: bool = field(default=False, init=False)
+
+    method: ClassVar[str] = "number"
 
     def apply(self, records: Records) -> Stepped:
         tap = self.tap

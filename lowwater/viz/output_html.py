@@ -9,8 +9,9 @@ from itertools import islice
 from typing import Any, TypeAlias, final
 
 from lowwater.display import html
+from lowwater.display.text import counted
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
-from lowwater.explain.text import Times, counted
+from lowwater.explain.text import Times
 from lowwater.io.terminal import moment, span
 from lowwater.time import Instant, format_duration
 from lowwater.viz.graph_diagram import GraphDiagram

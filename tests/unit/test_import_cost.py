@@ -61,4 +61,4 @@ print(len(own))
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded, count = run.stdout.splitlines()
     assert loaded == ""
-    assert int(count) <= 290
+    assert int(count) <= 190

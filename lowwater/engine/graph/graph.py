@@ -21,7 +21,6 @@ from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.sources import Source
-from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
@@ -316,7 +315,7 @@ Origin: TypeAlias = Read | Stage
 
 def is_signed(flow: Flow) -> bool:
     """Whether the records of a flow may be retractions."""
-    if any(isinstance(step, (UpsertForm, DebeziumForm)) for step in flow.steps):
+    if any(step.removes_signs for step in flow.steps):
         return False
     return isinstance(flow.origin, Stage) and flow.origin.retracts
 

@@ -8,8 +8,8 @@ from typing import final
 
 import pyarrow as pa
 
-from lowwater.engine.join.pairs import Types
 from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.columns import Types
 
 
 @final

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from lowwater.display import html
 from lowwater.display.text import printable
-from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.steps import INSERT, REASONS, TIMINGS, LateBatch, PaneBatch
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_instant
 from lowwater.watermark import StageWatermark
+
+if TYPE_CHECKING:
+    from lowwater.engine.graph.trace import Trace
 
 _NO_COUNT = "none"
 _CONSERVED = ("arrived", "admitted", "dropped", "waiting", "dead", "rows")

@@ -6,29 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from lowwater.display.text import cut, shown
+from lowwater.display.text import shown
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
-from lowwater.engine.join.changelog import FromChangelog
-from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.stateless import (
-    AddComputed,
-    Filter,
-    FlatMap,
-    Map,
-    MapBatches,
-    Select,
-    WithColumns,
-)
 from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import format_duration
 
 _ARROW = " → "
-_LONGEST = 60
 
 
 def outline(
@@ -98,58 +85,11 @@ def output_suffix(output: str) -> str:
     return "" if output == MAIN else f"[{output!r}]"
 
 
-def step_name(step: Step) -> str:
-    """Return the name of the method that made a step."""
-    match step:
-        case Filter():
-            return "filter"
-        case WithColumns():
-            return "with_columns"
-        case Select():
-            return "select"
-        case Map():
-            return "map"
-        case FlatMap():
-            return "flat_map"
-        case MapBatches():
-            return "map_batches"
-        case FromChangelog():
-            return "changelog"
-        case UpsertForm() | DebeziumForm():
-            return "changes"
-        case AddComputed():
-            return "key_by"
-        case _:
-            return "group"
-
-
 def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
     """Yield the text of each step that users wrote."""
     for step in steps:
-        match step:
-            case Filter():
-                yield f"filter({_short(step.condition)})"
-            case WithColumns():
-                yield f"with_columns({_expressions(step.expressions)})"
-            case Select():
-                yield f"select({_expressions(step.expressions)})"
-            case Map():
-                yield f"map({_short(step.function)})"
-            case FlatMap():
-                yield f"flat_map({_short(step.function)})"
-            case MapBatches():
-                yield f"map_batches({_short(step.function)})"
-            case FromChangelog():
-                yield f"changelog(op={step.op!r})"
-            case UpsertForm():
-                yield "changes(form='upsert')"
-            case DebeziumForm():
-                yield "changes(form='debezium')"
-
-
-def _expressions(expressions: Expressions) -> str:
-    named = (f"{name}={_short(value)}" for name, value in expressions.named.items())
-    return ", ".join((*map(_short, expressions.unnamed), *named))
+        if text := step.text():
+            yield text
 
 
 def window_options(windowing: Windowing) -> Iterator[str]:
@@ -163,7 +103,3 @@ def window_options(windowing: Windowing) -> Iterator[str]:
         if option.name == "allowed_lateness":
             value = format_duration(windowing.lateness_us)
         yield f"{option.name}={shown(value)}"
-
-
-def _short(value: Any) -> str:
-    return cut(shown(value), _LONGEST)

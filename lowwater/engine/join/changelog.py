@@ -21,7 +21,7 @@ from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.stage_output import TIME
-from lowwater.engine.records.stepping import Rejected, Stepped
+from lowwater.engine.records.stepping import Rejected, StepKind, Stepped
 from lowwater.engine.records.storable import Fault, note_unstorable, writable
 from lowwater.engine.records.value_kinds import one_kind
 from lowwater.errors import DataError, InvalidArgument, describe
@@ -35,7 +35,7 @@ _WHERE = "changelog"
 
 @final
 @dataclass(frozen=True, slots=True)
-class FromChangelog:
+class FromChangelog(StepKind):
     """Turns each change into an upsert: the row after it, or a deletion of the key before it.
 
     An update that changes the primary key becomes a deletion of the old one and an upsert. Rejects
@@ -66,7 +66,11 @@ class FromChangelog:
     tombstones: bool = False
     times: TimeFormat = field(default=PLAIN, repr=False)
 
+    method: ClassVar[str] = "changelog"
     vectorised: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"changelog(op={self.op!r})"
 
     def apply(self, records: Records) -> Stepped:
         """Apply the step. O(n).

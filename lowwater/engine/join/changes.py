@@ -15,7 +15,7 @@ from lowwater.engine.records.json_rows import json_text
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.stage_output import TIME
-from lowwater.engine.records.stepping import Stepped
+from lowwater.engine.records.stepping import StepKind, Stepped
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.state.arrays import mixed, run_starts
 from lowwater.time import Int64Array
@@ -76,7 +76,7 @@ def net_changes(records: Records, key: Sequence[str]) -> NetChanges:
 
 @final
 @dataclass(frozen=True, slots=True)
-class UpsertForm:
+class UpsertForm(StepKind):
     """Turns the changes of a table into upserts: one record per batch and changed key (T-4).
 
     A record is the row that stands, with ``deleted`` false; or the key of a row that went, with
@@ -85,7 +85,17 @@ class UpsertForm:
 
     key: tuple[str, ...]
 
+    method: ClassVar[str] = "changes"
     vectorised: ClassVar[bool] = True
+    removes_signs: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return "changes(form='upsert')"
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if names is None:
+            return None
+        return (*(name for name in names if name != SIGN), _DELETED)
 
     def apply(self, records: Records) -> Stepped:
         """Apply the step. O(n log n).
@@ -115,7 +125,7 @@ class UpsertForm:
 
 @final
 @dataclass(frozen=True, slots=True)
-class DebeziumForm:
+class DebeziumForm(StepKind):
     """Turns the changes of a table into records of Debezium's form: one per batch and key (T-4).
 
     ``op`` is ``c`` for a new row, ``u`` for a changed one and ``d`` for one that went; ``before``
@@ -125,7 +135,18 @@ class DebeziumForm:
 
     key: tuple[str, ...]
 
+    method: ClassVar[str] = "changes"
     vectorised: ClassVar[bool] = True
+    removes_signs: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return "changes(form='debezium')"
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if names is None:
+            return None
+        hidden = (name for name in names if name.startswith(HIDDEN) and name != SIGN)
+        return (*hidden, "op", "before", "after", "ts_ms")
 
     def apply(self, records: Records) -> Stepped:
         """Apply the step. O(n log n)."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import Literal, final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.records.batch import SIDE
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stage_output import Emitted
 from lowwater.time import START_OF_TIME, Int64Array
-
-Types: TypeAlias = Mapping[str, pa.DataType | None]
 
 
 @final

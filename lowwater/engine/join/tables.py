@@ -14,11 +14,10 @@ from lowwater.engine.join.as_of import ranks
 from lowwater.engine.join.joining import Side
 from lowwater.engine.join.keyed_operator import KeyedOperator
 from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.join.pairs import Types
 from lowwater.engine.join.two_sided import before
 from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.records.batch import HIDDEN
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle
 from lowwater.state.arrays import NONE, run_starts

@@ -13,9 +13,9 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._column_values import ColumnValues, flattened
 from lowwater.engine.join.joining import LEFT, RIGHT, How, Side
 from lowwater.engine.join.keyed_operator import record_hashes
-from lowwater.engine.join.pairs import JoinedColumns, Types
+from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.batch import HIDDEN
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.pane_table import instants_to_arrow
 from lowwater.engine.records.stage_output import MAIN, Emitted, StageOutput
 from lowwater.engine.records.steps import INSERT, Bundle, PaneBatch, StepInput

@@ -11,7 +11,6 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import GrowingMap
-from lowwater.engine.join.views import key_of
 from lowwater.engine.records.pane_table import MICROS_UTC, PANE_FIELDS
 from lowwater.errors import InvalidArgument, describe
 
@@ -78,6 +77,8 @@ class Delivery:
     @property
     def keys(self) -> tuple[str, ...]:
         """The names of the key columns: those before ``window_start``, or the primary key."""
+        from lowwater.engine.join.views import key_of
+
         names = self.panes.schema.names
         if (key := key_of(self.panes)) is not None:
             return key
@@ -97,6 +98,8 @@ class Delivery:
     @property
     def is_table(self) -> bool:
         """Whether ``panes`` are no panes, but the changes of a table with a primary key."""
+        from lowwater.engine.join.views import key_of
+
         return key_of(self.panes) is not None
 
 

@@ -22,11 +22,10 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS, parts_of, parts_of_hashes, place_of_part
 from lowwater.engine.process.operator import InputBundle, ProcessInput, ProcessOperator
 from lowwater.engine.process.stored_facts import FACTS
-from lowwater.engine.process.unfit import UNFIT
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
+from lowwater.engine.records.stage_output import NOTHING, UNFIT, Emitted, StageOutput
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,

@@ -11,12 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import MAIN
-from lowwater.engine.join.views import View
 from lowwater.engine.local.delivery import (
     OUTPUTS,
     Collects,
@@ -35,6 +34,9 @@ from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.state.forks import check_process, process_number
+
+if TYPE_CHECKING:
+    from lowwater.engine.join.views import View
 
 PIECE_ROWS = 131_072
 """How many panes, late elements or dead letters a piece has at most."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, admission_of, is_signed
@@ -21,24 +21,26 @@ from lowwater.engine.local.input_watermarks import InputWatermarks
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome, refusal_of
-from lowwater.engine.local.recorder import Recorder
-from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
 from lowwater.engine.local.source_verdict import RunVerdict
 from lowwater.engine.local.stage_input import StageAdmission, own_dead_letters
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.local.unit_check import UnitCheck
-from lowwater.engine.local.worker_pool import Workers
-from lowwater.engine.local.worker_steps import apply_in
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
 from lowwater.engine.records.stage_bundle import StageBundle
+from lowwater.engine.records.stateless import set_aside
+from lowwater.engine.records.stepping import Apply, applied
 from lowwater.errors import InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import StageWatermark, which_may_read
+
+if TYPE_CHECKING:
+    from lowwater.engine.local.recorder import Recorder
+    from lowwater.engine.local.worker_pool import Workers
 
 Observer: TypeAlias = Callable[[Metrics], None]
 _NOTHING: Input = ("", -1)
@@ -98,7 +100,12 @@ class LocalRun:
         self._workers = workers
         self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
-        self._apply = apply_in(workers, graph, sets_aside=on_error == "dead_letter")
+        sets_aside = on_error == "dead_letter"
+        self._apply: Apply = set_aside if sets_aside else applied
+        if workers is not None:
+            from lowwater.engine.local.worker_steps import apply_in
+
+            self._apply = apply_in(workers, graph, sets_aside=sets_aside)
         is_judged = on_error is None
         on_error = "dead_letter" if on_error is None else on_error
         self._raise = on_error == "raise"
@@ -170,6 +177,8 @@ class LocalRun:
             frozenset(run.number for run in self._stages if run.stage in ends),
         )
         if durable:
+            from lowwater.engine.local.run_record import place_of
+
             share = None if memory is None else memory // max(1, len(self._stages))
             for run in self._stages:
                 run.keep_in_store(place_of(graph, run.stage), share)

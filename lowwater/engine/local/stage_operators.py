@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.operator import Operator
-from lowwater.engine.local.parted_process import PartedProcess, is_parted
-from lowwater.engine.local.worker_combiners import CombinersInWorkers, combines_in_workers
-from lowwater.engine.local.worker_pool import Workers
-from lowwater.engine.stages.computed import Computed
-from lowwater.engine.stages.windowed import Windowed
-from lowwater.engine.window.operator import WindowOperator
 from lowwater.time import Int64Array
+
+if TYPE_CHECKING:
+    from lowwater.engine.local.worker_pool import Workers
+    from lowwater.engine.stages.windowed import Windowed
+    from lowwater.engine.window.operator import WindowOperator
 
 
 class Hosted(NamedTuple):
@@ -38,17 +37,31 @@ def hosted(stage: Stage, number: int, workers: Workers | None) -> Hosted:
         number: Its number in the graph.
         workers: Compute what can be divided by keys; ``None``: all is computed here.
     """
+    divided = None if workers is None else _divided(stage, number, workers)
+    return divided or Hosted(stage.work.operator(stage), _nothing)
+
+
+def _divided(stage: Stage, number: int, workers: Workers) -> Hosted | None:
+    """Make an operator that has workers do a part; ``None`` if nothing can be divided."""
+    # Imported on use: few runs have workers.
+    from lowwater.engine.local.parted_process import PartedProcess, is_parted
+    from lowwater.engine.local.worker_combiners import combines_in_workers
+    from lowwater.engine.stages.computed import Computed
+    from lowwater.engine.stages.windowed import Windowed
+
     work = stage.work
-    if workers is not None and isinstance(work, Computed) and is_parted(work):
+    if isinstance(work, Computed) and is_parted(work):
         return Hosted(PartedProcess(work, number, workers), _nothing, parted=True)
-    if workers is not None and workers.count > 1 and combines_in_workers(stage):
-        assert isinstance(work, Windowed)
+    if isinstance(work, Windowed) and workers.count > 1 and combines_in_workers(stage):
         return _combining(stage, work, number, workers)
-    return Hosted(stage.work.operator(stage), _nothing)
+    return None
 
 
 def _combining(stage: Stage, work: Windowed, number: int, workers: Workers) -> Hosted:
     """Make an operator whose combiners workers call, which look up keys in the operator."""
+    from lowwater.engine.local.worker_combiners import CombinersInWorkers
+    from lowwater.engine.window.operator import WindowOperator
+
     windows: list[WindowOperator] = []
 
     def keys_of(rows: Int64Array) -> Int64Array:

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.health.conservation import AdmittedCounter
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_operators import hosted
-from lowwater.engine.local.taken_bundles import TakenBundle
-from lowwater.engine.local.worker_pool import Workers
-from lowwater.engine.process.unfit import UNFIT, letters_of
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.pane_table import records_of
 from lowwater.engine.records.stage_bundle import StageBundle
-from lowwater.engine.records.stage_output import MAIN, Emitted, StageOutput, emitted_records
+from lowwater.engine.records.stage_output import MAIN, UNFIT, Emitted, StageOutput, emitted_records
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -35,6 +28,8 @@ from lowwater.time import START_OF_TIME, Int64Array
 
 if TYPE_CHECKING:
     from lowwater.engine.local.pair_recorder import PairRecorder
+    from lowwater.engine.local.recorder import StageRecorder
+    from lowwater.engine.local.worker_pool import Workers
 
 
 @final
@@ -200,13 +195,16 @@ class StageRun:
         step: Any,
         born: int,
     ) -> None:
+        # Imported on use, as everything that only traces need.
+        from lowwater.engine.local.taken_bundles import TakenBundle
+
         operator = self.operator
         at = operator.watermark, operator.clock
         if self._pairs is not None:
             name = self._pairs.side_name(step)
-            self._pairs.took(taken_from(incoming, kept, output.late, *at, name), step, born)
+            self._pairs.took(TakenBundle.of(incoming, kept, output.late, *at, name), step, born)
         elif self._recorder is not None:
-            self._recorder.took(taken_from(incoming, kept, output.late, *at), output.merges)
+            self._recorder.took(TakenBundle.of(incoming, kept, output.late, *at), output.merges)
 
     def _late_of(self, late: LateBatch, bundle: Bundle) -> LateElements:
         added = {"kind"} if self.stage.signed else set()
@@ -232,6 +230,8 @@ class StageRun:
         self.metrics.superseded += output.superseded
         for tag, emitted in output.outputs.items():
             if tag == UNFIT:
+                from lowwater.engine.process.unfit import letters_of
+
                 yield Outcome(errors=list(letters_of(emitted)), stage=self.number)
                 continue
             self.metrics.emitted[tag] += len(emitted)
@@ -268,18 +268,3 @@ def late_elements(
         rows = incoming.admitted.kept[rows]
     keys = tuple(key.take(element) for key in bundle.keys)
     return LateElements(late, incoming.records, rows, bundle.times[element], keys)
-
-
-def taken_from(
-    incoming: StageBundle,
-    kept: Int64Array | None,
-    late: LateBatch | None,
-    watermark: int,
-    clock: int,
-    side: TracedSide | None = None,
-) -> TakenBundle:
-    """Describe a processed bundle for the recorder; see :class:`TakenBundle`."""
-    rows = np.arange(incoming.start, incoming.start + len(incoming.bundle), dtype=np.int64)
-    if incoming.admitted.kept is not None:
-        rows = incoming.admitted.kept[rows]
-    return TakenBundle(incoming.bundle, kept, late, incoming.records, rows, watermark, clock, side)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.time import Int64Array
 
@@ -41,6 +42,22 @@ class TakenBundle:
     watermark: int
     clock: int
     side: TracedSide | None = None
+
+    @classmethod
+    def of(
+        cls,
+        incoming: StageBundle,
+        kept: Int64Array | None,
+        late: LateBatch | None,
+        watermark: int,
+        clock: int,
+        side: TracedSide | None = None,
+    ) -> TakenBundle:
+        """Return a bundle as a stage has just processed it; see the arguments of the class."""
+        rows = np.arange(incoming.start, incoming.start + len(incoming.bundle), dtype=np.int64)
+        if incoming.admitted.kept is not None:
+            rows = incoming.admitted.kept[rows]
+        return cls(incoming.bundle, kept, late, incoming.records, rows, watermark, clock, side)
 
     def __len__(self) -> int:
         return len(self.bundle)

@@ -17,7 +17,7 @@ from lowwater.engine.records.batch import fields_of, is_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems
-from lowwater.engine.records.stage_output import MAIN, Emitted
+from lowwater.engine.records.stage_output import MAIN, UNFIT, Emitted
 from lowwater.engine.records.steps import key_values
 from lowwater.engine.records.storable import (
     UNSTORABLE,
@@ -32,9 +32,6 @@ from lowwater.engine.records.storable import (
 from lowwater.errors import describe
 from lowwater.state.arrays import distinct
 from lowwater.time import Int64Array
-
-UNFIT = "__lw_unfit"
-"""The output of which what was emitted is dead letters; no process can declare it."""
 
 _NAME = "wrong_type"
 """The reason of a dead letter with a field whose name cannot be a column's, as from readers."""

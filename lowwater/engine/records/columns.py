@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import repeat
 from operator import is_
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from lowwater.errors import InternalError, StateError
 from lowwater.state.arrays import object_array
 
 Mask = NDArray[np.bool_]
+Types: TypeAlias = Mapping[str, pa.DataType | None]
+"""Columns by name, with their types; ``None`` where the type is not known."""
 
 
 @final

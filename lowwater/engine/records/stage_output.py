@@ -26,6 +26,9 @@ from lowwater.time import Int64Array
 MAIN = "main"
 """The output that every stage has."""
 
+UNFIT = "__lw_unfit"
+"""The output of a process whose records are dead letters; no process can declare it."""
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeGuard, final
+from typing import Any, ClassVar, TypeAlias, TypeGuard, final
 
 import numpy as np
 import pyarrow as pa
 
+from lowwater.display.text import cut, shown
 from lowwater.engine.records.batch import HIDDEN, TRACED, Records, columns_of
 from lowwater.engine.records.calls import (
     NULL_RECORD,
@@ -28,17 +29,19 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.elementwise import reading_of
 from lowwater.engine.records.evaluation import CONDITION, evaluated
 from lowwater.engine.records.expressions import Expressions, frame_of
-from lowwater.engine.records.stepping import Rejected, Step, Stepped
+from lowwater.engine.records.stepping import Rejected, Step, StepKind, Stepped
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
+
+_LONGEST = 60
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(StepKind):
     """Keeps the records for which a column expression or a Python function is true.
 
     As in SQL, a null condition counts as false.
@@ -46,9 +49,17 @@ class Filter:
 
     condition: Any
 
+    method: ClassVar[str] = "filter"
+
     @property
-    def vectorised(self) -> bool:
+    def vectorised(self) -> bool:  # type: ignore[override]  # of an expression, not of a function
         return not callable(self.condition)
+
+    def text(self) -> str:
+        return f"filter({_short(self.condition)})"
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return names
 
     def apply(self, records: Records) -> Stepped:
         if callable(self.condition):
@@ -86,12 +97,21 @@ class Filter:
 
 @final
 @dataclass(frozen=True, slots=True)
-class WithColumns:
+class WithColumns(StepKind):
     """Adds columns, or replaces columns of the same name."""
 
     expressions: Expressions
 
-    vectorised = True
+    method: ClassVar[str] = "with_columns"
+    vectorised: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"with_columns({_texts(self.expressions)})"
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if names is None or self.expressions.unnamed:
+            return None
+        return tuple(dict.fromkeys((*names, *self.expressions.named)))
 
     def apply(self, records: Records) -> Stepped:
         done = evaluated("with_columns", records, self.expressions)
@@ -103,13 +123,25 @@ class WithColumns:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(StepKind):
     """Keeps only the given columns, plus those with the event time and the time of arrival."""
 
     expressions: Expressions
     keep: tuple[str, ...]
 
-    vectorised = True
+    method: ClassVar[str] = "select"
+    vectorised: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"select({_texts(self.expressions)})"
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        expressions = self.expressions
+        if not all(isinstance(one, str) for one in expressions.unnamed):
+            return None
+        kept = (name for name in names or () if name.startswith(HIDDEN))
+        chosen = (*expressions.unnamed, *expressions.named)
+        return tuple(dict.fromkeys((*kept, *self.keep, *chosen)))
 
     def apply(self, records: Records) -> Stepped:
         done = evaluated("select", records, self.expressions)
@@ -126,7 +158,7 @@ class Select:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(StepKind):
     """Replaces each record with the result of a Python function.
 
     Rejects a record with fields for which the function returns ``None`` (S-B1): such a function
@@ -135,7 +167,10 @@ class Map:
 
     function: RecordFunction
 
-    vectorised = False
+    method: ClassVar[str] = "map"
+
+    def text(self) -> str:
+        return f"map({_short(self.function)})"
 
     def apply(self, records: Records) -> Stepped:
         return step_through(self, records)
@@ -166,12 +201,15 @@ class Map:
 
 @final
 @dataclass(frozen=True, slots=True)
-class FlatMap:
+class FlatMap(StepKind):
     """Replaces each record with any number of records that a Python function returns."""
 
     function: Callable[[Any], Iterable[Any]]
 
-    vectorised = False
+    method: ClassVar[str] = "flat_map"
+
+    def text(self) -> str:
+        return f"flat_map({_short(self.function)})"
 
     def apply(self, records: Records) -> Stepped:
         return step_through(self, records)
@@ -194,7 +232,7 @@ class FlatMap:
 
 @final
 @dataclass(frozen=True, slots=True)
-class MapBatches:
+class MapBatches(StepKind):
     """Replaces each Arrow batch with the batch or table that a Python function returns.
 
     Batch boundaries are not fixed, so rows should not depend on one another. Hidden columns, such
@@ -203,7 +241,10 @@ class MapBatches:
 
     function: BatchFunction
 
-    vectorised = False
+    method: ClassVar[str] = "map_batches"
+
+    def text(self) -> str:
+        return f"map_batches({_short(self.function)})"
 
     def apply(self, records: Records) -> Stepped:
         given = frame_of(records).batch
@@ -246,13 +287,16 @@ class MapBatches:
 
 @final
 @dataclass(frozen=True, slots=True)
-class AddComputed:
+class AddComputed(StepKind):
     """Adds a hidden column with the result of a Python function per record (a computed key)."""
 
     name: str
     function: RecordFunction
 
-    vectorised = False
+    method: ClassVar[str] = "key_by"
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if names is None else (*names, self.name)
 
     def apply(self, records: Records) -> Stepped:
         return step_through(self, records)
@@ -275,16 +319,29 @@ class AddComputed:
 
 @final
 @dataclass(frozen=True, slots=True)
-class AddWhole:
+class AddWhole(StepKind):
     """Adds a hidden column that contains each whole record (for ``group``)."""
 
     name: str
 
-    vectorised = True
+    method: ClassVar[str] = "group"
+    vectorised: ClassVar[bool] = True
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if names is None else (*names, self.name)
 
     def apply(self, records: Records) -> Stepped:
         whole = Column.of_objects(records.rows())
         return Stepped(records.replaced({**records.columns, self.name: whole}))
+
+
+def _texts(expressions: Expressions) -> str:
+    named = (f"{name}={_short(value)}" for name, value in expressions.named.items())
+    return ", ".join((*map(_short, expressions.unnamed), *named))
+
+
+def _short(value: Any) -> str:
+    return cut(shown(value), _LONGEST)
 
 
 def calls_python(step: Step) -> TypeGuard[PythonStep]:

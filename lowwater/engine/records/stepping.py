@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple, Protocol, TypeAlias, final
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 
@@ -50,13 +50,46 @@ class Step(Protocol):
     """A stateless step: its output for a record depends on that record alone."""
 
     @property
+    def method(self) -> str:
+        """The method of streams that makes it."""
+        ...
+
+    @property
     def vectorised(self) -> bool:
         """Whether the step only evaluates column expressions, so its schema is known in advance."""
+        ...
+
+    @property
+    def removes_signs(self) -> bool:
+        """Whether what it outputs says by itself what was retracted, so that nothing else does."""
         ...
 
     def apply(self, records: Records) -> Stepped:
         """Apply the step to a batch of records."""
         ...
+
+    def text(self) -> str:
+        """Format the step as users write it; empty for one that they do not write."""
+        ...
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return the names of the columns after it, given those before; ``None`` if unknown."""
+        ...
+
+
+class StepKind:
+    """The facts that are the same for most steps."""
+
+    __slots__ = ()
+
+    vectorised: ClassVar[bool] = False
+    removes_signs: ClassVar[bool] = False
+
+    def text(self) -> str:
+        return ""
+
+    def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None
 
 
 Apply: TypeAlias = Callable[[Step, Records], Stepped]

@@ -15,8 +15,8 @@ from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.outline import names_text, outline
-from lowwater.engine.join.pairs import Types
 from lowwater.engine.join.upserting import DELETED, Upserting
+from lowwater.engine.records.columns import Types
 from lowwater.engine.stages.kind import NO_AGGREGATES, StageKind
 from lowwater.time import format_duration
 

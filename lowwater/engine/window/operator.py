@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import assert_never, final
+from typing import TYPE_CHECKING, assert_never, final
 
 import numpy as np
 
@@ -28,14 +28,11 @@ from lowwater.engine.records.steps import (
     StepInput,
     WatermarkAdvance,
 )
-from lowwater.engine.window import spilling
 from lowwater.engine.window.emission import Firing, PaneOrder, emit
 from lowwater.engine.window.merging import place_merging, place_plain
-from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
 from lowwater.engine.window.slices import SharedWindows, Slices
-from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
@@ -45,6 +42,10 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.triggers._machine import FedElements, Moments
 from lowwater.watermark import Hold
+
+if TYPE_CHECKING:
+    from lowwater.engine.window.persistence import StoredState
+    from lowwater.engine.window.spilling import SpilledWindows
 
 
 @final
@@ -163,6 +164,8 @@ class WindowOperator:
                 touched longest ago to the store, and they have to be loaded before a step that
                 needs them. ``None``: any number, and :meth:`restore` loads all.
         """
+        from lowwater.engine.window.persistence import StoredState
+
         self._stored = StoredState(self._state, place, memory)
         self._spilled = None if memory is None else self._stored.spilled
 
@@ -265,6 +268,8 @@ class WindowOperator:
             ``None`` if all are loaded, for a step to ``to``; or the bound for a step to ``to`` that
             deals with what is due until then, with a further portion to follow.
         """
+        from lowwater.engine.window import spilling
+
         spilled = self._spilled
         if not spilled or to <= self._from or not spilled.is_due(to):
             return None

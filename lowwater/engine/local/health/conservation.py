@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeAlias, final
 
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.metrics import StageMetrics, StepMetrics
-from lowwater.engine.graph.outline import step_name
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stepping import Step, StepCount
@@ -136,7 +135,7 @@ class InputCounts:
     @classmethod
     def of(cls, steps: Iterable[Step]) -> InputCounts:
         """Return counts of nothing, for an input with these steps."""
-        return cls([StepMetrics(step_name(step)) for step in steps])
+        return cls([StepMetrics(step.method) for step in steps])
 
     def set_aside(self, after: int, count: int) -> None:
         """Count records whose times cannot be read, before all that read a source got theirs.
