@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 from pyspark.sql.types import IntegralType, StringType, StructField, StructType
 
 from lowwater.engine.graph.sources import Source
-from lowwater.engine.local.unit_check import warn_of_unit
+from lowwater.engine.local.health.unit_check import warn_of_unit
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.errors import (

@@ -21,10 +21,10 @@ from lowwater.pipeline.forms import Element
 from lowwater.testing import PipelineRun, Scenario, assert_elements, assert_late
 from lowwater.testing._arrivals import Add, InputEnd, WatermarkMove
 from lowwater.testing._moments import moment
-from lowwater.testing._oracle_as_of import AsOfOracle
-from lowwater.testing._oracle_joins import JoinElement, JoinOracle, JoinOutput, net
 from lowwater.testing._text import from_data
 from lowwater.time import END_OF_TIME
+from tests.oracles.as_of import AsOfOracle
+from tests.oracles.joins import JoinElement, JoinOracle, JoinOutput, net
 
 HERE = Path(__file__).parent / "inputs"
 RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9)} | {"T-1", "T-2", "T-3"}

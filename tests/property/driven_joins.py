@@ -24,9 +24,9 @@ from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance, 
 from lowwater.state.key_layout import StoredPlace, stage_range
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
-from lowwater.testing._oracle_joins import JoinElement
 from lowwater.time import END_OF_TIME
 from tests.kernels import alternating
+from tests.oracles.joins import JoinElement
 
 SIDES: Mapping[str, Side] = {"left": LEFT, "right": RIGHT, "facts": LEFT, "versions": RIGHT}
 

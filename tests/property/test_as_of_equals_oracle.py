@@ -10,9 +10,9 @@ from lowwater.engine.join.joining import AsOf
 from lowwater.engine.join.keyed_operator import SidesAdvance
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.steps import EndOfInput
-from lowwater.testing._join_scenarios import AsOfCase, as_of_cases, drive
-from lowwater.testing._oracle_joins import net
 from tests.examples import examples
+from tests.oracles.join_scenarios import AsOfCase, as_of_cases, drive
+from tests.oracles.joins import net
 from tests.property.driven_joins import Driven, changes, colliding
 
 

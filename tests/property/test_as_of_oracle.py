@@ -10,7 +10,10 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.testing._join_scenarios import (
+from lowwater.time import END_OF_TIME, START_OF_TIME
+from tests.examples import examples
+from tests.oracles.as_of import AsOfOracle, batch_join_as_of
+from tests.oracles.join_scenarios import (
     AsOfCase,
     Schedule,
     as_of_cases,
@@ -18,10 +21,7 @@ from lowwater.testing._join_scenarios import (
     interleaved,
     rebundled,
 )
-from lowwater.testing._oracle_as_of import AsOfOracle, batch_join_as_of
-from lowwater.testing._oracle_joins import Answer, JoinElement, JoinOutput, net, remaining
-from lowwater.time import END_OF_TIME, START_OF_TIME
-from tests.examples import examples
+from tests.oracles.joins import Answer, JoinElement, JoinOutput, net, remaining
 
 EXAMPLES = examples(4)
 END = ("watermark", END_OF_TIME, END_OF_TIME)

@@ -9,9 +9,9 @@ from lowwater.engine.join.interval_join import JoinOperator
 from lowwater.engine.join.joining import Between, Joining
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.steps import EndOfInput, WatermarkAdvance
-from lowwater.testing._join_scenarios import JoinCase, drive, join_cases
-from lowwater.testing._oracle_joins import net
 from tests.examples import examples
+from tests.oracles.join_scenarios import JoinCase, drive, join_cases
+from tests.oracles.joins import net
 from tests.property.driven_joins import Driven, changes, colliding
 
 

@@ -10,7 +10,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.testing._join_scenarios import (
+from lowwater.time import END_OF_TIME, START_OF_TIME
+from tests.examples import examples
+from tests.oracles.join_scenarios import (
     JoinCase,
     Schedule,
     drive,
@@ -18,7 +20,7 @@ from lowwater.testing._join_scenarios import (
     join_cases,
     rebundled,
 )
-from lowwater.testing._oracle_joins import (
+from tests.oracles.joins import (
     Answer,
     JoinElement,
     JoinOracle,
@@ -26,8 +28,6 @@ from lowwater.testing._oracle_joins import (
     batch_join,
     net,
 )
-from lowwater.time import END_OF_TIME, START_OF_TIME
-from tests.examples import examples
 
 EXAMPLES = examples(4)
 

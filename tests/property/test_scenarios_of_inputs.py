@@ -13,11 +13,11 @@ import lowwater as lw
 from lowwater.pipeline.forms import Element
 from lowwater.testing import Scenario
 from lowwater.testing import strategies as lws
-from lowwater.testing._join_scenarios import JOIN_KINDS, UNMATCHED, intervals
-from lowwater.testing._oracle_as_of import AsOfOracle
-from lowwater.testing._oracle_joins import JoinOracle
 from tests.conformance.test_scenarios_of_inputs import drive_oracle, net_of
 from tests.examples import examples
+from tests.oracles.as_of import AsOfOracle
+from tests.oracles.join_scenarios import JOIN_KINDS, UNMATCHED, intervals
+from tests.oracles.joins import JoinOracle
 
 SECOND = 1_000_000
 SCENARIOS = lws.scenarios(inputs=("left", "right"), keys=("A", "B"), ends=False)

@@ -15,17 +15,17 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, admission_of, is_signed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position
-from lowwater.engine.local.count_log import CountLog
 from lowwater.engine.local.health.conservation import InputCounts, Ledger
+from lowwater.engine.local.health.count_log import CountLog
+from lowwater.engine.local.health.order_verdict import OrderVerdicts
+from lowwater.engine.local.health.source_verdict import RunVerdict
+from lowwater.engine.local.health.unit_check import UnitCheck
 from lowwater.engine.local.input_watermarks import InputWatermarks
 from lowwater.engine.local.key_order import in_order, minds_order
-from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome, refusal_of
 from lowwater.engine.local.source_reader import Input, SourceCut, SourceReader
-from lowwater.engine.local.source_verdict import RunVerdict
 from lowwater.engine.local.stage_input import StageAdmission, own_dead_letters
 from lowwater.engine.local.stage_run import StageRun
-from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord

@@ -12,7 +12,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.local import durable
-from lowwater.engine.local.count_log import _next_power
+from lowwater.engine.local.health.count_log import _next_power
 from lowwater.io.sinks import Callback
 
 Logged = Callable[..., list[str]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lowwater.testing._oracle_as_of import AsOfOracle, batch_join_as_of
-from lowwater.testing._oracle_joins import (
+from tests.oracles.as_of import AsOfOracle, batch_join_as_of
+from tests.oracles.joins import (
     JoinElement,
     JoinKind,
     JoinOracle,

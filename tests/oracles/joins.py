@@ -62,7 +62,7 @@ class JoinElement:
         time: The event time, in microseconds.
         value: The rest of the record; not ``None``, which stands for a row that is not there.
         sign: +1 for an insertion, -1 for the retraction of an equal element.
-        order: For versions of :class:`~lowwater.testing._oracle_as_of.AsOfOracle`: which of those
+        order: For versions of :class:`~tests.oracles.as_of.AsOfOracle`: which of those
             with one event time is the newest. ``None`` for the number of the arrival.
     """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, final
 
-from lowwater.engine.local.dead_letter_fixes import fix_for
+from lowwater.engine.local.health.dead_letter_fixes import fix_for
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.local.stage_input import StageAdmission
 from lowwater.engine.records.problems import JUDGED, Tally

@@ -36,8 +36,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, final
 
-from lowwater.testing._oracle_joins import Answer, JoinElement, JoinOutput, remaining
 from lowwater.time import END_OF_TIME, START_OF_TIME
+from tests.oracles.joins import Answer, JoinElement, JoinOutput, remaining
 
 AsOfKind: TypeAlias = Literal["inner", "left"]
 AsOfSide: TypeAlias = Literal["facts", "versions"]

@@ -19,20 +19,20 @@ from random import Random
 from typing import Any, TypeAlias, final
 
 from lowwater.errors import load_extra
-from lowwater.testing._oracle_as_of import AsOfKind, AsOfOracle, LateVersions
-from lowwater.testing._oracle_joins import (
+from lowwater.time import START_OF_TIME
+from tests.oracles.as_of import AsOfKind, AsOfOracle, LateVersions
+from tests.oracles.joins import (
     JoinElement,
     JoinKind,
     JoinOracle,
     JoinOutput,
     Unmatched,
 )
-from lowwater.time import START_OF_TIME
 
 try:
     import hypothesis.strategies as st
 except ImportError:
-    load_extra("hypothesis", extra="testing", purpose="lowwater.testing._join_scenarios")
+    load_extra("hypothesis", extra="testing", purpose="tests.oracles.join_scenarios")
     raise  # it is there, and lacks something
 
 # ("left" | "right" | "facts" | "versions", elements), ("watermark", to), or, for joins with a
