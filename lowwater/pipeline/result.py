@@ -244,7 +244,7 @@ class Result(Traced):
         self._nothing = nothing
         self._batches: dict[str, list[Any]] = {}  # by output, in its form
         self._replaced: list[Replaced] = []
-        self._emitted_panes = 0
+        self._emitted_rows = 0
         self._late: list[LateElements] = []
         self._errors: list[ErrorRecord] = []
         self._panes: list[Pane] | None = None
@@ -253,14 +253,10 @@ class Result(Traced):
         self._final: FinalPanes | None = None
 
     def _add(self, outcome: Outcome) -> None:
-        if outcome.panes is not None:
-            if outcome.replaced:
-                before = self._emitted_panes
-                self._replaced.extend(Replaced(one, before) for one in outcome.replaced)
-            self._batches.setdefault(MAIN, []).append(outcome.panes)
-            self._emitted_panes += len(outcome.panes)
-        for output, emitted in outcome.emitted.items():
+        self._replaced.extend(Replaced(one, self._emitted_rows) for one in outcome.replaced)
+        for output, emitted in outcome.outputs.items():
             self._batches.setdefault(output, []).append(emitted)
+            self._emitted_rows += len(emitted)
         if outcome.late is not None:
             self._late.append(outcome.late.compact())
         self._errors.extend(outcome.errors)

@@ -33,9 +33,8 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Types
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import to_values
-from lowwater.engine.records.stage_output import Emitted
+from lowwater.engine.records.stage_output import Output
 from lowwater.engine.records.stateless import Filter, Select, WithColumns, no_records, require_names
-from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.stages.grouped import Grouped
 from lowwater.engine.stages.upserted import Upserted
 from lowwater.engine.window.aggregation import result_type
@@ -354,12 +353,10 @@ class Table(Generic[StreamT]):
     def _standing(self, step: str, options: RunOptions) -> pa.Table:
         stage, view = self._stage_and_view(step)
         refuse_endless(Graph.of([stage]), step)
-        parts: list[Emitted | PaneBatch] = []
+        parts: list[Output] = []
         outcomes = Outcomes((stage,), options, dead_letters_in=None)
         for outcome in outcomes:
-            if outcome.panes is not None:
-                parts.append(outcome.panes)
-            parts.extend(outcome.emitted.values())
+            parts.extend(outcome.outputs.values())
         if parts:
             return view.rows(view.records(parts, stage.key_names, outcomes.set_aside))
         empty = view.empty(self._stream._schema, self.columns or ())

@@ -470,7 +470,7 @@ class LevelRun:
                 if self._options.on_error == "raise":
                     raise refusal_of(outcome.errors[0])
                 output.counts[node.number].dead_letters += len(outcome.errors)
-            if outcome.panes is not None or outcome.emitted or outcome.errors or keeps_late:
+            if outcome.outputs or outcome.errors or keeps_late:
                 output.outcomes.append((node, outcome))
 
     def _handed_on(

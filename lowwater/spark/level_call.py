@@ -163,10 +163,8 @@ class LevelCall:
             node = self.levels.nodes[made_by.number]
             own = made.setdefault(node.number, OutputRows(self.outputs))
             keys = node.stage.key_names
-            if outcome.panes is not None:
-                own.add_panes(node.number, outcome.panes, keys)
-            for tag, emitted in outcome.emitted.items():
-                unfit = own.add_emitted(node.number, tag, emitted, keys)
+            for tag, emitted in outcome.outputs.items():
+                unfit = own.add(node.number, tag, emitted, keys)
                 if unfit and self.options.on_error == "raise":
                     raise DataError(
                         f"a record was emitted that does not fit: {unfit[0].detail}",

@@ -28,7 +28,7 @@ from lowwater.engine.records.pane_table import (
 )
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
-from lowwater.engine.records.stage_output import Emitted, emitted_table
+from lowwater.engine.records.stage_output import Emitted, Output, emitted_table
 from lowwater.engine.records.stateless import schema_after
 from lowwater.engine.records.steps import REASONS, PaneBatch
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, describe, nearest
@@ -333,21 +333,27 @@ class OutputRows:
         """Return all rows, in the order of addition; ``None`` for none."""
         return pa.concat_tables(self._parts) if self._parts else None
 
-    def add_panes(self, node: int, panes: PaneBatch, keys: Sequence[str]) -> None:
-        """Add panes of a node, if they are an output."""
-        name = self._schema.names.get((node, MAIN))
+    def add(self, node: int, tag: str, emitted: Output, keys: Sequence[str]) -> list[ErrorRecord]:
+        """Add what a node emitted, if it is an output; see :meth:`_add_records`."""
+        name = self._schema.names.get((node, tag))
         if name is None:
-            return
+            return []
+        if isinstance(emitted, PaneBatch):
+            self._add_panes(name, emitted, keys)
+            return []
+        return self._add_records(name, self._schema.columns[node, tag], emitted, keys)
+
+    def _add_panes(self, name: str, panes: PaneBatch, keys: Sequence[str]) -> None:
         batch = panes_to_arrow(panes, keys)
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         # pandas counts nanoseconds, so toPandas fails on the year 9999, which stands for infinity.
         columns |= {one: known_instants(columns[one]) for one in EMISSION}
         self._add(name, columns, len(batch))
 
-    def add_emitted(
-        self, node: int, tag: str, emitted: Emitted, keys: Sequence[str]
+    def _add_records(
+        self, name: str, columns_told: Sequence[str], emitted: Emitted, keys: Sequence[str]
     ) -> list[ErrorRecord]:
-        """Add what a process emitted, if it is an output.
+        """Add records.
 
         Returns:
             The records with a value that is not of the type that was given for its column: they
@@ -356,12 +362,9 @@ class OutputRows:
         Raises:
             DataError: It emitted a field whose type was not given.
         """
-        name = self._schema.names.get((node, tag))
-        if name is None:
-            return []
         table = emitted_table([emitted], keys)
         for one, kind in zip(table.schema.names, table.schema.types, strict=True):
-            if one not in self._schema.columns[node, tag]:
+            if one not in columns_told:
                 raise DataError(
                     f"the process emitted a field {one!r}, of which Spark was not told",
                     where="to_spark",

@@ -53,7 +53,7 @@ Row: TypeAlias = tuple[Any, int, dict[str, Any], int]
 
 def rows_of(output: StageOutput) -> list[Row]:
     """Return what an output emits, in its order."""
-    emitted = output.outputs.get(MAIN)
+    emitted = output.emitted.get(MAIN)
     if emitted is None:
         return []
     signs = [1] * len(emitted) if emitted.signs is None else emitted.signs.tolist()

@@ -392,7 +392,7 @@ def given_by(output: StageOutput) -> list[tuple[str, str, int, Any]]:
     """Return what a step gave as the model does: the main output after the other."""
     return [
         (tag, key, at, value)
-        for tag, emitted in sorted(output.outputs.items(), reverse=True)
+        for tag, emitted in sorted(output.emitted.items(), reverse=True)
         for key, at, value in zip(
             emitted.keys[0].to_list(), emitted.times.tolist(), emitted.to_list(), strict=True
         )

@@ -14,7 +14,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
-from lowwater.engine.records.stage_output import StageOutput
+from lowwater.engine.records.stage_output import StageOutput, only
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -100,7 +100,7 @@ class Stored:
         self._fate()
         if output.panes is not None:
             parts.append(output.panes)
-        return StageOutput(PaneBatch.concat(parts) if parts else None, late=output.late)
+        return StageOutput(only(PaneBatch.concat(parts) if parts else None), late=output.late)
 
     def _fate(self) -> None:
         fate = self.fates[self._turn % len(self.fates)]

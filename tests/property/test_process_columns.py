@@ -41,7 +41,7 @@ def test_as_the_model_says(
         wanted.act(act)
         output = operator.step(model.step(act))
         late += late_of(act, output)
-        for emitted in output.outputs.values():
+        for emitted in output.emitted.values():
             starts = [0] * len(emitted) if emitted.start is None else emitted.start.tolist()
             rows = zip(
                 emitted.keys[0].to_list(), starts, emitted.times.tolist(),

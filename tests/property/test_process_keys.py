@@ -55,7 +55,7 @@ class Running:
         batch = Batch()
         self.operator.save(batch)
         self._store.commit(batch)
-        return output.outputs["main"].to_list()
+        return output.emitted["main"].to_list()
 
 
 @pytest.mark.parametrize("windowed", [False, True])

@@ -175,7 +175,7 @@ def test_workers_are_told_of_a_watermark_when_something_is_due() -> None:
         assert (hold.at, asked()) == (20, ["take", "stand"])
         assert (operator.hold(), asked()) == (hold, ["take", "stand"])
         output = operator.step(WatermarkAdvance(30))
-        assert output.outputs["main"].to_list() == [{"watermark": 30}]
+        assert output.emitted["main"].to_list() == [{"watermark": 30}]
         assert (asked()[2:], operator.output_watermark) == (["advance"], 30)
         operator.step(WatermarkAdvance(39))
         assert asked()[3:] == []
@@ -285,7 +285,7 @@ def _rows(bundle: Bundle) -> list[dict[str, Any]]:
 
 def _told(output: Any) -> tuple[list[Any], list[Any], Any]:
     """What was emitted (key, time, value), what was late, and the types of keys."""
-    emitted = output.outputs.get("main")
+    emitted = output.emitted.get("main")
     given: list[Any] = []
     types = None
     if emitted is not None:

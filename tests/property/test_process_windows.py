@@ -90,7 +90,7 @@ def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) ->
             for pane in panes
             for v in [pane.values]
         ]  # fmt: skip
-        emitted = given_by.outputs.get("main")
+        emitted = given_by.emitted.get("main")
         found = []
         if emitted is not None:
             assert emitted.start is not None
@@ -150,7 +150,7 @@ def test_columns_as_windows_show(windows: Any, acts: list[Any]) -> None:
             keys = (Column.of_objects([key for key, _ in act]),)
             times = np.array([at for _, at in act], dtype=np.int64)
             step = Bundle(times, keys, {"value": Column(values)})
-        shown, emitted = plain.step(step).panes, operator.step(step).outputs.get("main")
+        shown, emitted = plain.step(step).panes, operator.step(step).emitted.get("main")
         wanted = [] if shown is None else [(p.key, int(p.window.start), p.values) for p in shown]
         found = []
         if emitted is not None and emitted.start is not None:

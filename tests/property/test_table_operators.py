@@ -169,7 +169,7 @@ def test_a_row_that_was_a_deleted_one_lives() -> None:
     operator.step(upserts_of([Upsert("b", 10, 0, False, 2)]))  # in the row that was a's
     operator.step(WatermarkAdvance(30))
     assert operator.state_rows == 2
-    (emitted,) = operator.step(upserts_of([Upsert("b", 12, 1, True, 2)])).outputs.values()
+    (emitted,) = operator.step(upserts_of([Upsert("b", 12, 1, True, 2)])).emitted.values()
     assert emitted.times.tolist() == [10]
 
 

@@ -18,7 +18,7 @@ from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.stage_output import MAIN, NOTHING, Emitted, StageOutput
+from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput, only
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -353,7 +353,7 @@ class KeyedOperator(ABC):
         self._forget_keys()
         if emitted is None and late is None:
             return NOTHING
-        return StageOutput(outputs={} if emitted is None else {MAIN: emitted}, late=late)
+        return StageOutput(only(emitted), late=late)
 
     def _forget_keys(self, garbage: int = _GARBAGE) -> None:
         """Recycle the ids of keys without records, once most have none. Amortised."""

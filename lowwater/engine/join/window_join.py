@@ -17,7 +17,7 @@ from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.pane_table import instants_to_arrow
-from lowwater.engine.records.stage_output import MAIN, Emitted, StageOutput
+from lowwater.engine.records.stage_output import Emitted, StageOutput, only
 from lowwater.engine.records.steps import INSERT, Bundle, PaneBatch, StepInput
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
@@ -248,8 +248,7 @@ class WindowJoinOperator:
         if output.panes is None:
             return output
         emitted = self._pairing.pairs(output.panes, retracts=self._retracts)
-        outputs = {} if emitted is None else {MAIN: emitted}
-        return replace(output, panes=None, outputs=outputs, replaced=())
+        return replace(output, outputs=only(emitted), replaced=())
 
     def settle(self, store: StateStore) -> None:
         """Load what holds the output watermark, so that it is known exactly; after steps."""

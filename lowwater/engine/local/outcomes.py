@@ -12,7 +12,7 @@ from lowwater.display.text import repr_of
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.engine.records.stage_output import Emitted
+from lowwater.engine.records.stage_output import Emitted, Output, emitted_of, panes_of
 from lowwater.engine.records.steps import REASONS, LateBatch, MergedWindows, PaneBatch, key_values
 from lowwater.errors import DataError
 from lowwater.time import Instant, Int64Array
@@ -76,18 +76,31 @@ class LateElements:
 class Outcome:
     """What one step of the runner gave; any part may be missing.
 
-    ``boundary`` says that a bundle is done: a run can be stopped and resumed here. ``stage`` is the
-    number of the stage that panes and late elements are of. ``emitted`` is what a process gave, by
-    output. ``replaced`` says which windows with earlier panes merged into those of ``panes``.
+    Args:
+        outputs: What leaves the pipeline from a stage, by output.
+        late: Elements that the stage dropped.
+        errors: Dead letters.
+        boundary: Whether a bundle is done: a run can be stopped and resumed here.
+        stage: The number of the stage.
+        replaced: Which windows with earlier panes merged into those of the panes.
     """
 
-    panes: PaneBatch | None = None
+    outputs: Mapping[str, Output] = field(default_factory=dict)
     late: LateElements | None = None
     errors: Sequence[ErrorRecord] = ()
     boundary: bool = False
     stage: int = 0
-    emitted: Mapping[str, Emitted] = field(default_factory=dict)
     replaced: tuple[MergedWindows, ...] = ()
+
+    @property
+    def panes(self) -> PaneBatch | None:
+        """The panes of a windowed stage; ``None`` for none."""
+        return panes_of(self.outputs)
+
+    @property
+    def emitted(self) -> dict[str, Emitted]:
+        """The records of another stage, by output."""
+        return emitted_of(self.outputs)
 
 
 def refusal_of(letter: ErrorRecord) -> DataError:

@@ -212,7 +212,7 @@ class HostedParts:
                 # In event-time order, place is that of the last advance.
                 place = int(rows[place if of_records else 0])
             return (place, operator.records.part, as_plain(error)), None, None, None, None
-        outputs = dict(output.outputs)
+        outputs = output.emitted
         if not self._has_all:  # as columns they are put together, and packed, sooner
             outputs = {tag: emitted.in_columns() for tag, emitted in outputs.items()}
         if of_records and rows is not None:

@@ -28,10 +28,8 @@ from lowwater.engine.local.delivery import (
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.run_record import StoredHeld
 from lowwater.engine.records.json_rows import errors_to_table, late_to_table
-from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.stage_output import Emitted, emitted_table
-from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.records.stage_output import Output, output_table
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.state.forks import check_process, process_number
 
@@ -269,8 +267,7 @@ class _Pending:
         self.piece = 0
         self._is_first = is_first
         self._output = output
-        self._panes: list[PaneBatch] = []
-        self._emitted: list[Emitted] = []
+        self._emitted: list[Output] = []
         self._late: list[LateElements] = []
         self.errors: list[ErrorRecord] = []
         self._table: pa.Table | None = None
@@ -278,17 +275,14 @@ class _Pending:
     @property
     def rows(self) -> int:
         """How many rows the longest of the tables would have."""
-        panes = sum(map(len, self._panes)) + sum(map(len, self._emitted))
-        return max(panes, sum(map(len, self._late)), len(self.errors))
+        tables = (self._emitted, self._late)
+        return max(*(sum(map(len, parts)) for parts in tables), len(self.errors))
 
     def take(self, outcome: Outcome) -> None:
         """Take of an outcome what is for this output."""
         output = self._output
-        if outcome.stage == output.stage:
-            if outcome.panes is not None:
-                self._panes.append(outcome.panes)
-            if output.tag in outcome.emitted:
-                self._emitted.append(outcome.emitted[output.tag])
+        if outcome.stage == output.stage and output.tag in outcome.outputs:
+            self._emitted.append(outcome.outputs[output.tag])
         if outcome.late is not None and outcome.stage in output.late_of:
             self._late.append(outcome.late.compact())
         if outcome.errors and self._is_first:
@@ -298,7 +292,7 @@ class _Pending:
         """Convert what waits to a table, before :meth:`cut`; return the rows that are rejected."""
         rejected: list[ErrorRecord] = []
         self._table = self._converted(rejected)
-        self._panes, self._emitted = [], []
+        self._emitted = []
         if rejected and self._output.set_aside is not None:
             self._output.set_aside(rejected)
         return rejected
@@ -330,14 +324,12 @@ class _Pending:
     def _converted(self, rejected: list[ErrorRecord]) -> pa.Table:
         """Return the panes, records or changes that wait as a table."""
         output = self._output
-        if output.view is not None and (self._panes or self._emitted):
-            parts = self._panes or self._emitted
-            return output.view.changes(output.view.records(parts, output.keys, rejected.extend))
-        if self._panes:
-            return panes_to_table(PaneBatch.concat(self._panes), output.keys)
-        if self._emitted:
-            return emitted_table(self._emitted, output.keys)
-        return output.empty
+        if not self._emitted:
+            return output.empty
+        if output.view is None:
+            return output_table(self._emitted, output.keys)
+        records = output.view.records(self._emitted, output.keys, rejected.extend)
+        return output.view.changes(records)
 
 
 def _pieces(table: pa.Table | None) -> int:

@@ -12,9 +12,9 @@ from lowwater.engine.local.health.conservation import AdmittedCounter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.stage_operators import hosted
 from lowwater.engine.records.batch import HIDDEN, Records
-from lowwater.engine.records.pane_table import records_of
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stage_bundle import StageBundle
-from lowwater.engine.records.stage_output import MAIN, UNFIT, Emitted, StageOutput, emitted_records
+from lowwater.engine.records.stage_output import UNFIT, Output, StageOutput, output_records
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -66,13 +66,11 @@ class StageRun:
         self.operator, self._gather, self.is_parted = hosted(stage, number, workers)
         self.reads_right = stage.reads_right
         self.right_watermark = START_OF_TIME
-        self._emits_panes = stage.work.emits_panes
         self._duplicates = DuplicateFilter(stage.deduplication)
         self._counter = AdmittedCounter()
         self._is_end = is_end
         self._is_read = is_read
-        self._unread: dict[str, list[Emitted]] = {}
-        self._unread_panes: list[PaneBatch] = []
+        self._unread: dict[str, list[Output]] = {}
         self._recorder: StageRecorder | None = None
         self._pairs: PairRecorder | None = None
         # The store is read only where state may be in it alone.
@@ -116,12 +114,12 @@ class StageRun:
 
     def take_outputs(self) -> Mapping[str, Records]:
         """Return what was emitted since the last call as records, by output, for downstream."""
-        keys = self.stage.key_names
-        if self._unread_panes:
-            panes, self._unread_panes = PaneBatch.concat(self._unread_panes), []
-            return {MAIN: records_of(panes, keys, signed=self.stage.retracts)}
+        stage = self.stage
         unread, self._unread = self._unread, {}
-        return {tag: emitted_records(parts, keys) for tag, parts in unread.items()}
+        return {
+            tag: output_records(parts, stage.key_names, signed=stage.retracts)
+            for tag, parts in unread.items()
+        }
 
     def tick(self, now: int) -> Iterator[Outcome]:
         """Advance the clock."""
@@ -220,36 +218,30 @@ class StageRun:
 
     def _emit(self, output: StageOutput, late: LateElements | None) -> Iterator[Outcome]:
         """Count what was emitted, queue it for downstream, and yield what leaves the pipeline."""
-        if self._emits_panes:
-            panes = self._routed(output.panes)
-            if panes is not None or late is not None:
-                yield Outcome(panes, late, stage=self.number, replaced=output.replaced)
-            return
-        if late is not None:
-            yield Outcome(late=late, stage=self.number)
         self.metrics.superseded += output.superseded
+        leaving: dict[str, Output] = {}
+        errors: list[ErrorRecord] = []
         for tag, emitted in output.outputs.items():
             if tag == UNFIT:
                 from lowwater.engine.process.unfit import letters_of
 
-                yield Outcome(errors=list(letters_of(emitted)), stage=self.number)
+                errors += letters_of(emitted)
                 continue
-            self.metrics.emitted[tag] += len(emitted)
+            self._count(tag, emitted)
             if self._is_read:
                 self._unread.setdefault(tag, []).append(emitted)
             if self._is_end:
-                yield Outcome(emitted={tag: emitted}, stage=self.number)
+                leaving[tag] = emitted
+        if leaving or errors or late is not None:
+            yield Outcome(leaving, late, errors, stage=self.number, replaced=output.replaced)
 
-    def _routed(self, panes: PaneBatch | None) -> PaneBatch | None:
-        """Count panes and queue them for downstream; return those that leave the pipeline."""
-        if panes is None:
-            return None
-        self.metrics.count_panes(panes)
+    def _count(self, tag: str, emitted: Output) -> None:
+        if not isinstance(emitted, PaneBatch):
+            self.metrics.emitted[tag] += len(emitted)
+            return
+        self.metrics.count_panes(emitted)
         if self._recorder is not None:
-            self._recorder.showed(panes)
-        if self._is_read:
-            self._unread_panes.append(panes)
-        return panes if self._is_end else None
+            self._recorder.showed(emitted)
 
 
 def late_elements(

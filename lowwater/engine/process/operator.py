@@ -219,7 +219,7 @@ class ProcessOperator:
         output = self._called(step)
         if not output.outputs:
             return output
-        return replace(output, outputs=sifted(output.outputs, self.definition.name))
+        return replace(output, outputs=sifted(output.emitted, self.definition.name))
 
     def _called(self, step: ProcessInput) -> StageOutput:
         """Call the hooks for one input, and return all that they emitted."""

@@ -7,7 +7,7 @@ from typing import assert_never, final
 
 import numpy as np
 
-from lowwater.engine.records.stage_output import MAIN, NOTHING, Emitted, StageOutput
+from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput, only
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -74,7 +74,7 @@ class PassingOperator:
                     signs = np.ones(len(step), dtype=np.int8)
                 emitted = Emitted(step.times, step.keys, step.values, signs=signs, is_plain=True)
                 self.admitted += len(emitted)
-                return StageOutput(outputs={MAIN: emitted})
+                return StageOutput(only(emitted))
             case Bundle():
                 return NOTHING
             case WatermarkAdvance(to=to):

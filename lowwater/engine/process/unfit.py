@@ -17,7 +17,7 @@ from lowwater.engine.records.batch import fields_of, is_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems
-from lowwater.engine.records.stage_output import MAIN, UNFIT, Emitted
+from lowwater.engine.records.stage_output import MAIN, UNFIT, Emitted, Output
 from lowwater.engine.records.steps import key_values
 from lowwater.engine.records.storable import (
     UNSTORABLE,
@@ -66,8 +66,9 @@ def sifted(outputs: Mapping[str, Emitted], process: str) -> Mapping[str, Emitted
     return sound
 
 
-def letters_of(unfit: Emitted) -> Iterator[ErrorRecord]:
+def letters_of(unfit: Output) -> Iterator[ErrorRecord]:
     """Return the dead letters for what was emitted to ``UNFIT``."""
+    assert isinstance(unfit, Emitted), "what a process emitted"
     for letter in unfit.to_list():
         yield ErrorRecord(letter["record"], letter["reason"], letter["detail"], letter["where"])
 

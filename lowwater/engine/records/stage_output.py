@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ from lowwater.engine.records.pane_table import (
     columns_to_table,
     instants_to_arrow,
     kinds_to_arrow,
+    panes_to_table,
+    records_of,
 )
 from lowwater.engine.records.steps import Bundle, LateBatch, MergedWindows, PaneBatch
 from lowwater.errors import DataError
@@ -95,14 +97,34 @@ class Emitted:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+Output: TypeAlias = PaneBatch | Emitted
+"""What leaves a stage by one of its outputs: records, or panes, which have labels besides."""
+
+
+def panes_of(outputs: Mapping[str, Output]) -> PaneBatch | None:
+    """Return the panes among what left a stage, if any."""
+    panes = outputs.get(MAIN)
+    return panes if isinstance(panes, PaneBatch) else None
+
+
+def emitted_of(outputs: Mapping[str, Output]) -> dict[str, Emitted]:
+    """Return the records among what left a stage, by output."""
+    return {tag: part for tag, part in outputs.items() if isinstance(part, Emitted)}
+
+
+def only(emitted: Output | None) -> dict[str, Output]:
+    """Return what a stage with one output emitted, by output."""
+    return {} if emitted is None else {MAIN: emitted}
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class StageOutput:
     """What one step of an operator emitted and dropped.
 
     Args:
-        panes: The panes of a windowed stage; ``None`` for none.
-        outputs: The records that another stage emitted, by output; only outputs with records.
+        outputs: What it emitted, by output: panes of a windowed stage, or records; only outputs
+            with some.
         late: The elements that were dropped (S-O3, S-K11, S-K13); ``None`` for none.
         late_of: The bundle that these are elements of; ``None``: the one that was given.
         superseded: How many upserts a table ignored, because it knows newer ones (T-1).
@@ -111,13 +133,22 @@ class StageOutput:
             first pane.
     """
 
-    panes: PaneBatch | None = None
-    outputs: Mapping[str, Emitted] = field(default_factory=dict)
+    outputs: Mapping[str, Output] = field(default_factory=dict)
     late: LateBatch | None = None
     late_of: Bundle | None = None
     superseded: int = 0
     merges: MergedWindows | None = None
     replaced: tuple[MergedWindows, ...] = ()
+
+    @property
+    def panes(self) -> PaneBatch | None:
+        """The panes of a windowed stage; ``None`` for none."""
+        return panes_of(self.outputs)
+
+    @property
+    def emitted(self) -> dict[str, Emitted]:
+        """The records of another stage, by output."""
+        return emitted_of(self.outputs)
 
 
 NOTHING = StageOutput()
@@ -128,6 +159,33 @@ TIME = HIDDEN + "time"
 
 RECORDS = {b"lowwater.records": b"1"}
 """Metadata of a table of records that are not panes."""
+
+
+def output_records(parts: Sequence[Output], keys: Sequence[str], *, signed: bool) -> Records:
+    """Return what left a stage as records for the next one.
+
+    Args:
+        parts: The parts of one output, at least one.
+        keys: The names of the key columns.
+        signed: Whether the stage retracts.
+    """
+    panes = [part for part in parts if isinstance(part, PaneBatch)]
+    if panes:
+        return records_of(PaneBatch.concat(panes), keys, signed=signed)
+    return emitted_records([part for part in parts if isinstance(part, Emitted)], keys)
+
+
+def output_table(parts: Sequence[Output], keys: Sequence[str]) -> pa.Table:
+    """Return what left a stage as a table: see ``panes_to_table`` and :func:`emitted_table`.
+
+    Args:
+        parts: The parts of one output, at least one.
+        keys: The names of the key columns.
+    """
+    panes = [part for part in parts if isinstance(part, PaneBatch)]
+    if panes:
+        return panes_to_table(PaneBatch.concat(panes), keys)
+    return emitted_table([part for part in parts if isinstance(part, Emitted)], keys)
 
 
 def emitted_records(parts: Sequence[Emitted], keys: Sequence[str]) -> Records:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.records.columns import Mask
-from lowwater.engine.records.stage_output import NOTHING, StageOutput
+from lowwater.engine.records.stage_output import NOTHING, StageOutput, only
 from lowwater.engine.records.steps import (
     CLOSED,
     EARLY,
@@ -420,7 +420,7 @@ class WindowOperator:
             panes = self._accumulate(bundle, slices, shared, element, rows, placed.changed, arrival)
             self._count(bundle, slices, element, rows, late)
         state.forget_keys()
-        return StageOutput(panes, late=late.batch(), merges=placed.merges)
+        return StageOutput(only(panes), late=late.batch(), merges=placed.merges)
 
     def _count(
         self,
@@ -578,7 +578,7 @@ class WindowOperator:
         self._schedule.holds.note(staying)
         _ = self.output_watermark  # releases the holds of windows that are gone
         self._state.forget_keys()
-        return StageOutput(panes)
+        return StageOutput(only(panes))
 
     def _advance_clock(self, to: int) -> StageOutput:
         """Evaluate the windows whose processing-time timers are due, in time order (S-O8)."""
@@ -607,8 +607,8 @@ class WindowOperator:
             at = machine.next_deadline(table, rows, at)
         self.clock = to
         if len(batches) < 2:
-            return StageOutput(batches[0] if batches else None)
-        return StageOutput(PaneBatch.concat(batches).take(PaneOrder.together(orders)))
+            return StageOutput(only(batches[0] if batches else None))
+        return StageOutput(only(PaneBatch.concat(batches).take(PaneOrder.together(orders))))
 
     def _settle(
         self,

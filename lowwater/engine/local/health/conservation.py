@@ -373,10 +373,7 @@ class Ledger:
         """Count what leaves the run."""
         if outcome.late is not None:
             self._left_late += len(outcome.late)
-        if outcome.panes is not None:
-            self._left_rows += len(outcome.panes)
-        for emitted in outcome.emitted.values():
-            self._left_rows += len(emitted)
+        self._left_rows += sum(map(len, outcome.outputs.values()))
 
     def _settle(self) -> None:
         """Bring the dead letters of stages up to date. O(inputs)."""

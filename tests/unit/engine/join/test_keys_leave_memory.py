@@ -101,7 +101,7 @@ def test_nothing_is_read_while_nothing_is_due() -> None:
     assert operator.output_watermark == 100
     assert operator.load_due(store, 111, 111) is None
     output = operator.step(WatermarkAdvance(111))
-    assert sum(map(len, output.outputs.values())) == 500
+    assert sum(map(len, output.emitted.values())) == 500
     assert operator.state_rows == 0
 
 
@@ -122,7 +122,7 @@ def test_a_restart_reads_what_was_in_memory() -> None:
     partner = bundle([7], [105])
     again.load(store, partner)
     for one in (again, whole):
-        (emitted,) = one.step(SideBundle(RIGHT, partner)).outputs.values()
+        (emitted,) = one.step(SideBundle(RIGHT, partner)).emitted.values()
         assert emitted.to_list() == [{"value": 7, "value_right": 7}]
 
 
@@ -141,7 +141,7 @@ def test_values_are_the_same_after_their_column_has_changed_its_type() -> None:
     assert operator.restore(store)
     new = bundle([1, 2], [6, 6], Column.of_objects(["new", "new"]))
     operator.load(store, new)
-    (emitted,) = operator.step(new).outputs.values()
+    (emitted,) = operator.step(new).emitted.values()
     assert [one["value"] for one in emitted.to_list()] == [day[0].as_py(), None, "new", "new"]
 
 

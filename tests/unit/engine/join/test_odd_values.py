@@ -52,7 +52,7 @@ def test_a_stored_value_is_the_same_after_its_column_has_changed_its_type() -> N
     operator.step(upsert(2, "b", Column.of_objects(["text"])))
     save(operator)
     output = made().step(upsert(3, "a", Column.of_objects(["new"])))
-    (emitted,) = output.outputs.values()
+    (emitted,) = output.emitted.values()
     assert emitted.to_list() == [{"v": day}, {"v": "new"}]
 
 

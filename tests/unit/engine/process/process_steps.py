@@ -67,7 +67,7 @@ class Driven:
 
     def tagged(self, tag: str) -> Given:
         """Return what the last step gave to an output."""
-        emitted = self.last.outputs.get(tag)
+        emitted = self.last.emitted.get(tag)
         if emitted is None:
             return []
         return list(

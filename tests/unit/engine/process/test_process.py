@@ -491,7 +491,7 @@ def test_keys_of_several_columns() -> None:
     operator = ProcessOperator(Tells())
     keys = (Column.of_objects(["a", "b"]), Column(np.array([1, 2])))
     output = operator.step(Bundle(np.array([1, 2]), keys, {}))
-    emitted = output.outputs["main"]
+    emitted = output.emitted["main"]
     assert [column.to_list() for column in emitted.keys] == [["a", "b"], [1, 2]]
     assert emitted.columns()["key"].to_list() == [("a", 1), ("b", 2)]
     assert operator.step(WatermarkAdvance(5)).outputs == {}

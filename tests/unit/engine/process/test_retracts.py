@@ -62,7 +62,7 @@ def test_who_does_not_declare_it_cannot_retract() -> None:
         driven.take(*records(("a", 5)))
     own = Driven(process(on_record=lambda self, record, ctx: ctx.emit({"kind": "retract"})))
     assert own.take(*records(("a", 5))) == [("a", 5, {"kind": "retract"})]
-    assert own.last.outputs["main"].signs is None
+    assert own.last.emitted["main"].signs is None
 
 
 def test_a_kind_is_one_of_two() -> None:
@@ -110,7 +110,7 @@ class Columns:
 def test_kinds_of_columns(kind: Any, signs: list[int]) -> None:
     driven = Driven(Columns(kind))
     driven.take(*records(("a", 5), ("b", 6)))
-    found = driven.last.outputs["main"].signs
+    found = driven.last.emitted["main"].signs
     assert found is not None
     assert found.tolist() == signs
     assert found.dtype == np.int8

@@ -110,7 +110,7 @@ class Kept:
 
     def take(self, bundle: Bundle) -> tuple[list[Any], ...]:
         """Return what comes of a bundle: the type of each key column, the keys, and values."""
-        emitted = self._operator.step(bundle).outputs["main"]
+        emitted = self._operator.step(bundle).emitted["main"]
         batch = Batch()
         self._operator.save(batch)
         self.store.commit(batch)
