@@ -7,7 +7,8 @@ Run it from a checkout; another one can be measured with the same script::
     python tools/structure.py --functions     # also runs one bundle, embedded and durable
     python tools/structure.py --functions --spark   # and on Spark (needs Java)
 
-Lines of code are those without docstrings, comments and blanks. ``--functions`` counts the
+Lines of code are those without docstrings, comments and blanks. What depends on the kind of a stage
+is said in ``engine/stages``; places elsewhere that ask for the kind are counted. ``--functions`` counts the
 functions of the package that one bundle enters, each once.
 """
 
@@ -187,6 +188,31 @@ def circles_of(graph: dict[str, set[str]]) -> list[set[str]]:
     return found
 
 
+def kinds_of(root: Path) -> set[str]:
+    """Return the names of the kinds of stage: the dataclasses of the room of stages."""
+    return {
+        node.name
+        for path in (root / "lowwater" / "engine" / "stages").glob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+        and any("dataclass" in ast.dump(d) for d in node.decorator_list)
+    }
+
+
+def dispatches(source: str, kinds: set[str]) -> int:
+    """Return at how many places a file asks of which kind a stage is."""
+    count = 0
+    for node in ast.walk(ast.parse(source)):
+        asked: list[ast.AST] = []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            asked = [*node.args[1:]]
+        elif isinstance(node, ast.MatchClass):
+            asked = [node.cls]
+        names = {name.id for part in asked for name in ast.walk(part) if isinstance(name, ast.Name)}
+        count += bool(names & kinds)
+    return count
+
+
 def measure(root: Path) -> None:
     """Print what the files of a checkout's package come to."""
     files = sorted((root / "lowwater").rglob("*.py"))
@@ -219,6 +245,11 @@ def measure(root: Path) -> None:
     thrice = sorted(name for name, count in names.items() if count > 2)
     print(f"file names used twice {len(doubles)}: {', '.join(doubles)}")
     print(f"file names used thrice or more {len(thrice)}: {', '.join(thrice)}")
+    asked = {path: dispatches(source, kinds_of(root)) for path, source in sources.items()}
+    where = [path for path, count in asked.items() if count]
+    print(f"places that ask for a kind of stage {sum(asked.values())} in {len(where)} files")
+    for path in where:
+        print(f"  {asked[path]} {path.relative_to(root)}")
     circles = circles_of(graph)
     print(f"file circles {len(circles)}")
     for circle in circles:

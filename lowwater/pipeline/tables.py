@@ -1,4 +1,8 @@
-"""Tables: at most one row per primary key, changed over time (T-1 to T-5)."""
+"""Tables: at most one row per primary key, changed over time (T-1 to T-5).
+
+The file is long because tables and grouped tables create one another, and hold what users read of
+them.
+"""
 
 from __future__ import annotations
 

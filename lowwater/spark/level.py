@@ -4,6 +4,9 @@ It knows nothing of Spark, and reads no clock: it takes messages and the state o
 micro-batch, and gives messages, output rows and the next state. In each call, for each node of the
 level in topological order: the clock moves to the micro-batch's time, the elements of each input
 arrive as one bundle, and the watermark moves to the lowest that is upstream (S-O8, S-H3).
+
+The file is long because the order of all that happens in a micro-batch is the meaning of a run on
+Spark, and is read in one place.
 """
 
 from __future__ import annotations

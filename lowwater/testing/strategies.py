@@ -5,6 +5,9 @@ share ends, deadlines fall on watermarks, sessions touch. All strategies shrink 
 elements that arrive in order. Importing this module also registers strategies for
 :func:`hypothesis.strategies.from_type`: for scenarios, windowings, windows, triggers and instants.
 
+The file is long because it is what users read of the strategies: their options, and how
+they shrink.
+
 Needs the ``testing`` extra.
 
 >>> from hypothesis import given, settings

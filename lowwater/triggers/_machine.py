@@ -11,6 +11,9 @@ Decisions where the rules are silent:
   clears the parts that were fed beside it, so that every part counts from the last pane on.
 - After a merge ``AfterEach`` stands at the first part that is not finished in all windows, or
   that waits for a completion the merged window has not reached; the parts after it are reset.
+
+The file is long because all triggers are columns of one table, and each function goes through the
+whole algebra.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ The keys of a stage are in :data:`~lowwater.engine.process.key_parts.PARTS` part
 number of workers. A worker has some of the parts in one operator, which numbers what is of a part
 for itself. So output, its order and state are the same for any number of workers: what they emit is
 put in one order.
+
+The file is long because the two sides of an exchange, in the run and in a worker, have to agree on
+order and failures.
 """
 
 from __future__ import annotations

@@ -232,8 +232,10 @@ class StageRun:
                 self._unread.setdefault(tag, []).append(emitted)
             if self._is_end:
                 leaving[tag] = emitted
-        if leaving or errors or late is not None:
-            yield Outcome(leaving, late, errors, stage=self.number, replaced=output.replaced)
+        if leaving or late is not None:
+            yield Outcome(leaving, late, stage=self.number, replaced=output.replaced)
+        if errors:  # by themselves: a run that raises at the first has emitted what was sound
+            yield Outcome(errors=errors, stage=self.number)
 
     def _count(self, tag: str, emitted: Output) -> None:
         if not isinstance(emitted, PaneBatch):

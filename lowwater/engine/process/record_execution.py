@@ -1,4 +1,8 @@
-"""Runs a per-record process: hooks are called record by record, timer by timer."""
+"""Runs a per-record process: hooks are called record by record, timer by timer.
+
+The file is long because hooks may set timers that are due at once, emit, clear and fail, and the
+order of these effects is the contract (S-K3 to S-K9).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The durable form of a per-record process: its scopes, each with its key, its cells and timers."""
+"""The durable form of a per-record process: its scopes, each with its key, its cells and timers.
+
+The file is long because what is written, and what is read of older formats, have to agree byte for
+byte.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """The hash of a key: the same on every runner, in every process, on every machine.
 
+The file is long because the kinds of values hash alike where Python takes them as equal, which is
+judged in one place.
+
 State, checkpoints and logs place keys by it, so **it is a stored format**: a change to it moves
 keys, and every format that depends on it needs a new version. Golden values in the tests pin it.
 

@@ -1,4 +1,8 @@
-"""The key dictionary: maps keys to small integer ids and back."""
+"""The key dictionary: maps keys to small integer ids and back.
+
+The file is long because texts, numbers and several columns each have a fast way into the same ids,
+and a dictionary may go from one way to another in the middle of a run.
+"""
 
 from __future__ import annotations
 

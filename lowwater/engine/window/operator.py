@@ -3,6 +3,9 @@
 State is columns with a row per open window. A step takes a bundle as columns, places its elements
 into rows, aggregates them, evaluates the trigger of the touched rows and emits panes as columns. It
 does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
+
+The file is long because bundles, clock, watermark and end of input go through one settle path,
+which is read in one place.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ A key is *known* while it is certain how many of its windows are not in memory. 
 are known or none, and the windows of a part are all in memory or none, so that values are written
 whole. A part that was loaded stays in the store until the next commit, which
 replaces or deletes it.
+
+The file is long because a window is in memory, in the store or in both at different times of a
+commit, and every change of that has to leave all of it right.
 """
 
 from __future__ import annotations

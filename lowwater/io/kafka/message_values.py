@@ -1,4 +1,8 @@
-"""What the messages of a topic hold: columns out of their values, keys, headers and timestamps."""
+"""What the messages of a topic hold: columns out of their values, keys, headers and timestamps.
+
+The file is long because each format fails in its own way, and every message has to become a record
+or a dead letter.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A database table of the latest pane of each key and window, or of the rows of a table."""
+"""A database table of the latest pane of each key and window, or of the rows of a table.
+
+The file is long because the statements of a delivery are one transaction with the record of it.
+"""
 
 # ruff: noqa: S608  # the names in statements are quoted, and values are parameters
 from __future__ import annotations
