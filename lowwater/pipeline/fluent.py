@@ -333,7 +333,7 @@ class WindowedStream(GroupedRecords):
 
 @explains
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
+class EmittedStream(RecordSteps, Runnable[ItemT, BatchT]):
     """The output of a stage, which can be run or read by another stage."""
 
     _stage: Stage
@@ -347,7 +347,7 @@ class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
 @explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Pipeline(StageOutput[Pane, PaneBatch]):
+class Pipeline(EmittedStream[Pane, PaneBatch]):
     """A pipeline from its sources to the panes of a windowed stage.
 
     ``aggregate`` and ``group`` return pipelines. Nothing runs until you run, collect or write one.
@@ -417,7 +417,7 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
 @explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Processed(StageOutput[Element, Emitted]):
+class Processed(EmittedStream[Element, Emitted]):
     """A keyed computation, as ``process`` returns it. Its output can be read by another stage.
 
     Each emitted record has the keys and its own fields (a plain value becomes a column ``value``);
@@ -472,7 +472,7 @@ class Processed(StageOutput[Element, Emitted]):
 @explains
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class JoinedStream(StageOutput[Element, Emitted]):
+class JoinedStream(EmittedStream[Element, Emitted]):
     """Two streams joined, as ``join`` returns it. Its output can be read by another stage.
 
     Each record has the keys, the columns of the left side and those of the right side; within

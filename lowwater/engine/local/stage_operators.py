@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lowwater.engine.window.operator import WindowOperator
 
 
-class Hosted(NamedTuple):
+class StageOperator(NamedTuple):
     """A stage's operator.
 
     Args:
@@ -29,7 +29,7 @@ class Hosted(NamedTuple):
     parted: bool = False
 
 
-def hosted(stage: Stage, number: int, workers: Workers | None) -> Hosted:
+def hosted(stage: Stage, number: int, workers: Workers | None) -> StageOperator:
     """Make the operator of a stage.
 
     Args:
@@ -38,10 +38,10 @@ def hosted(stage: Stage, number: int, workers: Workers | None) -> Hosted:
         workers: Compute what can be divided by keys; ``None``: all is computed here.
     """
     divided = None if workers is None else _divided(stage, number, workers)
-    return divided or Hosted(stage.work.operator(stage), _nothing)
+    return divided or StageOperator(stage.work.operator(stage), _nothing)
 
 
-def _divided(stage: Stage, number: int, workers: Workers) -> Hosted | None:
+def _divided(stage: Stage, number: int, workers: Workers) -> StageOperator | None:
     """Make an operator that has workers do a part; ``None`` if nothing can be divided."""
     # Imported on use: few runs have workers.
     from lowwater.engine.local.parted_process import PartedProcess, is_parted
@@ -51,13 +51,13 @@ def _divided(stage: Stage, number: int, workers: Workers) -> Hosted | None:
 
     work = stage.work
     if isinstance(work, Computed) and is_parted(work):
-        return Hosted(PartedProcess(work, number, workers), _nothing, parted=True)
+        return StageOperator(PartedProcess(work, number, workers), _nothing, parted=True)
     if isinstance(work, Windowed) and workers.count > 1 and combines_in_workers(stage):
         return _combining(stage, work, number, workers)
     return None
 
 
-def _combining(stage: Stage, work: Windowed, number: int, workers: Workers) -> Hosted:
+def _combining(stage: Stage, work: Windowed, number: int, workers: Workers) -> StageOperator:
     """Make an operator whose combiners workers call, which look up keys in the operator."""
     from lowwater.engine.local.worker_combiners import CombinersInWorkers
     from lowwater.engine.window.operator import WindowOperator
@@ -69,7 +69,7 @@ def _combining(stage: Stage, work: Windowed, number: int, workers: Workers) -> H
 
     combiners = CombinersInWorkers(work.aggregates, number, workers, keys_of, signed=stage.signed)
     windows.append(WindowOperator(work.windowing, combiners.aggregates, signed=stage.signed))
-    return Hosted(windows[0], combiners.fetch)
+    return StageOperator(windows[0], combiners.fetch)
 
 
 def _nothing() -> None:
