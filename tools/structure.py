@@ -8,8 +8,8 @@ Run it from a checkout; another one can be measured with the same script::
     python tools/structure.py --functions --spark   # and on Spark (needs Java)
 
 Lines of code are those without docstrings, comments and blanks. What depends on the kind of a stage
-is said in ``engine/stages``; places elsewhere that ask for the kind are counted. ``--functions`` counts the
-functions of the package that one bundle enters, each once.
+is said in ``engine/stages``; places elsewhere that ask for the kind are counted. ``--functions``
+counts the functions of the package that one bundle enters, each once.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InternalError, InvalidArgument, describe
 from lowwater.pipeline import Stream
-from lowwater.pipeline.fluent import StageOutput
+from lowwater.pipeline.fluent import EmittedStream
 from lowwater.pipeline.forms import ElementForm, Form
 from lowwater.pipeline.tables import Table
 from lowwater.testing._arrivals import Arrivals, ScenarioElement
@@ -24,7 +24,7 @@ from lowwater.testing._drive import column_of
 from lowwater.time import Instant
 from lowwater.watermark import WatermarkEstimator
 
-Built: TypeAlias = "Stream | StageOutput[Any, Any] | Table[Stream]"
+Built: TypeAlias = "Stream | EmittedStream[Any, Any] | Table[Stream]"
 """What a test builds on the inputs of a scenario: anything that can be run, or a table."""
 
 Build: TypeAlias = Callable[..., Any]

@@ -28,14 +28,14 @@ def dispatches(path: Path, kinds: set[str]) -> list[int]:
     """Return the lines on which a file asks whether something is of a kind."""
     lines = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        asked: list[ast.AST] = []
+        asked: list[ast.expr] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             asked = [*node.args[1:]] if node.func.id in ("isinstance", "issubclass") else []
         elif isinstance(node, ast.MatchClass):
             asked = [node.cls]
         names = {name.id for part in asked for name in ast.walk(part) if isinstance(name, ast.Name)}
         if names & kinds:
-            lines.append(node.lineno)
+            lines += [part.lineno for part in asked[:1]]
     return lines
 
 
