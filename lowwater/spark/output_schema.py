@@ -194,7 +194,7 @@ class ColumnTypes:
     def _of_flows(self, flows: Sequence[Flow]) -> dict[str, pa.DataType]:
         schemas = [self.of_flow(flow) for flow in flows]
         known = [schema for schema in schemas if schema is not None]
-        if len(known) < len(schemas):
+        if not schemas or len(known) < len(schemas):
             return {}
         whole = pa.unify_schemas(known, promote_options="permissive")
         return {one.name: one.type for one in whole}
