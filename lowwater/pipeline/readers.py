@@ -277,7 +277,7 @@ def read_csv(
         )
     from lowwater.io.csv_values import can_be
 
-    named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
+    named = {name: _arrow_type(name, arrow_type) for name, arrow_type in (types or {}).items()}
     for name, kind in named.items():
         if not can_be(kind):
             raise InvalidArgument(
@@ -337,7 +337,7 @@ def read_jsonl(
     files = files_of(paths, options)
     fractions = options.get("unit") in FRACTIONAL
     following = follow_of(files, options)
-    named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
+    named = {name: _arrow_type(name, arrow_type) for name, arrow_type in (types or {}).items()}
     for name, kind in named.items():
         if name == time:
             raise InvalidArgument(
@@ -489,7 +489,9 @@ def read_kafka(
                 f"{describe('schema', schema)} does not fit value={value!r}",
                 hint='Use a dict such as {"user": "string"} with JSON, Arrow or a function',
             )
-        known = tuple((name, _arrow_type(name, given, "schema")) for name, given in schema.items())
+        known = tuple(
+            (name, _arrow_type(name, column_type, "schema")) for name, column_type in schema.items()
+        )
     if columns is not None and (value == "bytes" or schema is not None):
         raise InvalidArgument(
             "columns= picks columns of values that schema= or value='bytes' does not name already",
@@ -558,7 +560,7 @@ def read_postgres_changes(
         InvalidArgument: An option is invalid, or the client library is not installed.
         DataError: The server, the table or the publication does not allow it.
     """
-    given = {name: _arrow_type(name, one) for name, one in (types or {}).items()}
+    given = {name: _arrow_type(name, column_type) for name, column_type in (types or {}).items()}
     from lowwater.io.postgres_changes.options import changes_of
 
     source = changes_of(
@@ -630,14 +632,14 @@ def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:
             ) from None
 
 
-def _arrow_type(name: str, given: pa.DataType | str, option: str = "types") -> pa.DataType:
-    if isinstance(given, pa.DataType):
-        return given
+def _arrow_type(name: str, column_type: pa.DataType | str, option: str = "types") -> pa.DataType:
+    if isinstance(column_type, pa.DataType):
+        return column_type
     try:
-        return pa.type_for_alias(given)
+        return pa.type_for_alias(column_type)
     except (ValueError, TypeError):
         raise InvalidArgument(
-            f"{describe(f'{option}[{name!r}]', given)} is not a type",
+            f"{describe(f'{option}[{name!r}]', column_type)} is not a type",
             hint='Use, say, "int64", "float64", "string" or "bool"',
         ) from None
 

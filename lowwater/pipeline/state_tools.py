@@ -252,7 +252,7 @@ def state_info(path: PathLike) -> StateInfo:
             outbox=tuple(read_outbox(store)),
             sizes=tuple(sizes),
             moved=tuple(record.get("moved", ())),
-            waiting=tuple(_waiting(one) for one in record.get("held", ()) if one.files),
+            waiting=tuple(_waiting(output) for output in record.get("held", ()) if output.files),
         )
 
 
@@ -327,7 +327,7 @@ def _together(parts: Mapping[str, pa.Table]) -> pa.Table:
 def _fit(fields: Sequence[pa.Field]) -> bool:
     """Return whether columns of these types can be one column."""
     try:
-        pa.unify_schemas([pa.schema([one]) for one in fields], promote_options="permissive")
+        pa.unify_schemas([pa.schema([field]) for field in fields], promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         return False
     return True
@@ -372,13 +372,13 @@ def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFol
     place = unowned(path)
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
-    found = []
+    compacted = []
     places = (name for output in record.get("outputs", ()) for name in output[3])
     for name in dict.fromkeys(places):
         joined = compact_folder(Path(name), record["state_id"], compaction)
         if joined is not None:
-            found.append(CompactedFolder(name, *joined))
-    return found
+            compacted.append(CompactedFolder(name, *joined))
+    return compacted
 
 
 @permitted(writes=True)
@@ -448,8 +448,8 @@ def _place(path: PathLike) -> Path:
 
 
 def _databases(place: Path) -> list[Path]:
-    found = [each for each in place.iterdir() if _DATABASE.fullmatch(each.name)]
-    return sorted(filter(_is_folder, found))
+    databases = [path for path in place.iterdir() if _DATABASE.fullmatch(path.name)]
+    return sorted(filter(_is_folder, databases))
 
 
 def _is_folder(path: Path) -> bool:
@@ -520,11 +520,11 @@ def _sizes(store: RocksStore, record: Mapping[str, Any]) -> list[Size]:
     for place, of in _stages(record):
         tables = {**_TABLES[of["kind"]], **(_IDS if of["deduplicated"] else {})}
         names[stage_prefix(place.stage)] = (place.stage, tables)
-    found = []
+    table_sizes = []
     for (stage, tag), count in sorted(rows.items()):
         name, tables = names.get(stage, (f"an unknown stage {stage.hex()}", {}))
-        found.append(Size(name, tables.get(tag, ""), count, sizes[stage, tag]))
-    return found
+        table_sizes.append(Size(name, tables.get(tag, ""), count, sizes[stage, tag]))
+    return table_sizes
 
 
 def _position(position: Mapping[str, Any] | None, *, complete: bool) -> str:
@@ -562,7 +562,7 @@ def _described(description: Mapping[str, Any]) -> Iterator[str]:
             for name, parts in description.get(what, {}).items():
                 yield f"  {name}"
                 yield from _aligned(parts, "    ")
-        rest = {name: each for name, each in description.items() if name not in _NESTED}
+        rest = {name: value for name, value in description.items() if name not in _NESTED}
         yield from _aligned(rest, "  ")
 
 
@@ -575,5 +575,5 @@ def _aligned(parts: Mapping[str, Any], indent: str) -> Iterator[str]:
         elif isinstance(value, list):
             shown = ", ".join(map(str, value)) or "none"
         elif isinstance(value, dict):
-            shown = ", ".join(f"{key}={each}" for key, each in value.items())
+            shown = ", ".join(f"{key}={item}" for key, item in value.items())
         yield f"{indent}{name.ljust(width)}  {shown}"

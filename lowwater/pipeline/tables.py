@@ -106,8 +106,8 @@ class Table(Generic[StreamT]):
     @property
     def columns(self) -> tuple[str, ...] | None:
         """The names of the columns, if they are known before a run."""
-        known = known_columns(self._stream)
-        return None if known is None else tuple(n for n in known if not n.startswith("__lw_"))
+        types = known_columns(self._stream)
+        return None if types is None else tuple(n for n in types if not n.startswith("__lw_"))
 
     def named(self, name: str) -> Table[StreamT]:
         """Name the stage that makes the table, for metrics and explanations."""
@@ -324,11 +324,11 @@ class Table(Generic[StreamT]):
         Args:
             **options: See :class:`RunOptions`.
         """
-        found = self._standing("rows", options)
+        rows = self._standing("rows", options)
         if "timestamp" not in (self.columns or ()):
-            found = found.drop_columns(["timestamp"])
-        values = [to_values(field, found.column(field.name)) for field in found.schema]
-        names = found.column_names
+            rows = rows.drop_columns(["timestamp"])
+        values = [to_values(field, rows.column(field.name)) for field in rows.schema]
+        names = rows.column_names
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
     @property
@@ -555,16 +555,16 @@ def _check_order(order: object, keys: tuple[str, ...]) -> None:
         )
 
 
-def _check_deleted(deleted: Any, known: Types | None) -> None:
+def _check_deleted(deleted: Any, types: Types | None) -> None:
     """Raise if an expression is not true or false, as far as can be known without running."""
-    if (schema := _schema_of(known)) is None:
+    if (schema := _schema_of(types)) is None:
         return
     try:
         step = Select(Expressions((), {DELETED: _column(deleted)}), ())
-        made = step.apply(no_records(schema)).records
+        records = step.apply(no_records(schema)).records
     except InvalidArgument as error:
         raise InvalidArgument(error.what, where="table(deleted=)", hint=error.hint) from None
-    kind = made.columns[DELETED].to_arrow().type
+    kind = records.columns[DELETED].to_arrow().type
     if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise InvalidArgument(
             f"deleted={shown(deleted)} has type {kind}, not bool",
@@ -579,16 +579,16 @@ def _column(expression: Any) -> Any:
     return col(expression) if isinstance(expression, str) else expression
 
 
-def _names_of(expressions: tuple[Any, ...], known: Types | None) -> tuple[str, ...]:
+def _names_of(expressions: tuple[Any, ...], types: Types | None) -> tuple[str, ...]:
     """Return the names of what expressions compute, as far as can be known without running."""
-    if not expressions or (schema := _schema_of(known)) is None:
-        return tuple(each for each in expressions if isinstance(each, str))
+    if not expressions or (schema := _schema_of(types)) is None:
+        return tuple(name for name in expressions if isinstance(name, str))
     return tuple(Select(Expressions(expressions, {}), ()).apply(no_records(schema)).records.columns)
 
 
-def _schema_of(known: Types | None) -> pa.Schema | None:
+def _schema_of(types: Types | None) -> pa.Schema | None:
     """Return the public columns as a schema if all of their types are known."""
-    public = {name: kind for name, kind in (known or {}).items() if not name.startswith(HIDDEN)}
+    public = {name: kind for name, kind in (types or {}).items() if not name.startswith(HIDDEN)}
     if not public or any(kind is None for kind in public.values()):
         return None
     return pa.schema(list(public.items()))

@@ -247,39 +247,39 @@ class LevelRun:
             StateError: It is the state of another pipeline.
         """
         (data,) = store.get([FACTS])
-        known = None if data is None else decode(data)
-        if known is not None:
-            require_same(known["pipeline"], self._levels.described)
+        facts = None if data is None else decode(data)
+        if facts is not None:
+            require_same(facts["pipeline"], self._levels.described)
         for run in self.runs:
             if isinstance(run, DuplicatesRun):
                 run.resume(store)
             else:
-                run.resume(store, fresh=known is None)
-        if known is None:
+                run.resume(store, fresh=facts is None)
+        if facts is None:
             return
-        self.clock = known["clock"]
+        self.clock = facts["clock"]
         for mark, stored, carried in zip(
-            self.sources, known["sources"], known["carried"], strict=True
+            self.sources, facts["sources"], facts["carried"], strict=True
         ):
             mark.resume(stored)
             mark.carried = carried
-        for upstream, at in known["above"].items():
+        for upstream, at in facts["above"].items():
             self._above[upstream][:] = at
-        for number, learned in known["entries"].items():
-            for entry, one in zip(self._entries[number], learned, strict=True):
-                entry.admission.resume(one)
+        for number, learned in facts["entries"].items():
+            for entry, remembered in zip(self._entries[number], learned, strict=True):
+                entry.admission.resume(remembered)
         for node, run in zip(self._nodes, self.runs, strict=True):
             if isinstance(run, DuplicatesRun):
-                run.watermark = known["passed"][node.number]
+                run.watermark = facts["passed"][node.number]
             else:
-                self._compare_stored(node, run, known)
+                self._compare_stored(node, run, facts)
 
-    def _compare_stored(self, node: LevelNode, run: StageRun, known: Mapping[str, Any]) -> None:
+    def _compare_stored(self, node: LevelNode, run: StageRun, facts: Mapping[str, Any]) -> None:
         """Compare what was restored with what the last micro-batch had (S-B2)."""
         waiting, rows = run.operator.waiting, run.operator.state_rows
         self._waiting[node.number] = waiting
-        if "kept" in known:  # earlier versions did not count it
-            was_waiting, had_rows = known["kept"][node.number]
+        if "kept" in facts:  # earlier versions did not count it
+            was_waiting, had_rows = facts["kept"][node.number]
             compare = self._differences.compare
             compare(node.name, was_waiting, waiting, "waiting records")
             compare(node.name, had_rows, rows, "rows of state")
@@ -327,8 +327,8 @@ class LevelRun:
         arrived = _by_port(messages)
         for node, run in zip(self._nodes, self.runs, strict=True):
             counts = output.counts[node.number] = NodeCounts()
-            found = sorted(arrived.get(node.number, {}).items())
-            bundles = [Elements.of_tables(tables) for _, tables in found]
+            tables_in = sorted(arrived.get(node.number, {}).items())
+            bundles = [Elements.of_tables(tables) for _, tables in tables_in]
             counts.events = sum(map(len, bundles))
             to = self.input_watermark(node)
             sent: list[tuple[Edge, Elements]] = []
@@ -337,20 +337,20 @@ class LevelRun:
                 sent = [
                     # Each input stays a bundle of its own, in the order of their origins.
                     (replace(edge, nth=self._ranks[node.number].index(port)), taken)
-                    for (port, _), one in zip(found, bundles, strict=True)
+                    for (port, _), one in zip(tables_in, bundles, strict=True)
                     if len(taken := run.take(one, counts.metrics))
                 ]
                 run.watermark = max(run.watermark, to)
             else:
-                given = [
+                stage_bundles = [
                     _stage_bundle(node, one, self._input_of(node, nth))
-                    for ((_, nth), _), one in zip(found, bundles, strict=True)
+                    for ((_, nth), _), one in zip(tables_in, bundles, strict=True)
                 ]
-                self._step_stage(node, run, given, to, output)
+                self._step_stage(node, run, stage_bundles, to, output)
                 sent = list(self._handed_on(node, run, output))
                 counts.hold = run.operator.hold()
             self._send(node, run, sent, output)
-            came = [table.num_rows for _, tables in found for table in tables]
+            came = [table.num_rows for _, tables in tables_in for table in tables]
             self._check(node, run, sum(came), counts, ended=to == END_OF_TIME)
         if ended:
             self._pass_on_the_end(output)
@@ -390,8 +390,8 @@ class LevelRun:
         for tag in node.stage.work.outputs:
             self._emitted[node.number, tag] += shown if emits_panes else metrics.emitted[tag]
         for edge, entry in zip(self._edges[node.number], self._entries[node.number], strict=True):
-            given = self._emitted[node.number, entry.output]
-            for difference in entry.counts.differences(given, whole=True):
+            emitted = self._emitted[node.number, entry.output]
+            for difference in entry.counts.differences(emitted, whole=True):
                 self._differences.report(f"{edge.to.name}, which reads {name}", difference)
 
     def source_watermark(self, source: int) -> int:
@@ -502,7 +502,7 @@ class LevelRun:
                     elements = Elements.of(admitted.admitted, admitted.records, bundle, 0)
                     if entry.minds_order:
                         elements = elements.in_order(
-                            *(elements.records.columns[one] for one in (AT, WHOSE))
+                            *(elements.records.columns[column] for column in (AT, WHOSE))
                         )
                     if not needs_records(edge.to, self._options.keep_records):
                         elements = elements.without_records()
@@ -588,12 +588,12 @@ def needs_records(node: LevelNode, keeps_late: bool) -> bool:
 
 def _by_port(messages: Sequence[Message]) -> Mapping[int, Mapping[tuple[int, int], list[Any]]]:
     """Return the tables for each node, by origin and input; those of one sender are in order."""
-    found: dict[int, dict[tuple[int, int], list[Any]]] = {}
+    tables: dict[int, dict[tuple[int, int], list[Any]]] = {}
     for message in messages:
         for (to, nth), table in message.elements.items():
             port = (rank(message.origin), nth)
-            found.setdefault(to, {}).setdefault(port, []).append(table)
-    return found
+            tables.setdefault(to, {}).setdefault(port, []).append(table)
+    return tables
 
 
 def _stage_bundle(node: LevelNode, elements: Elements, nth: int) -> StageBundle:

@@ -264,47 +264,47 @@ class PartedProcess:
     @property
     def next_deadline(self) -> int:
         """The clock at which a processing-time timer is due next, or the end of time."""
-        return min(each.next_deadline for each in self._standing.values())
+        return min(part.next_deadline for part in self._standing.values())
 
     @property
     def open_windows(self) -> int:
         """How many keys (in windows: keys and windows) have state."""
-        return sum(each.open_windows for each in self._standing.values())
+        return sum(part.open_windows for part in self._standing.values())
 
     @property
     def state_rows(self) -> int:
         """The same, and how many records wait (S-K13)."""
-        return sum(each.state_rows for each in self._standing.values())
+        return sum(part.state_rows for part in self._standing.values())
 
     @property
     def admitted(self) -> int:
         """How many records hooks got and did not refuse, each counted once (S-B2)."""
-        return sum(each.admitted for each in self._standing.values())
+        return sum(part.admitted for part in self._standing.values())
 
     @property
     def partly(self) -> int:
         """How many of these were dropped from another of their windows."""
-        return sum(each.partly for each in self._standing.values())
+        return sum(part.partly for part in self._standing.values())
 
     @property
     def waiting(self) -> int:
         """How many records wait for the watermark (S-K13)."""
-        return sum(each.waiting for each in self._standing.values())
+        return sum(part.waiting for part in self._standing.values())
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
         unknown = [
             at
-            for at, each in self._standing.items()
-            if each.hold is None and each.held_at < self.watermark
+            for at, part in self._standing.items()
+            if part.hold is None and part.held_at < self.watermark
         ]
         if unknown:  # these workers have not been told of the watermark
             request = self._request("stand")
             self._stand(unknown, self._workers.ask(self._number, dict.fromkeys(unknown, request)))
         holds = [
-            (each.hold.at, each.hold_part, each.hold)
-            for each in self._standing.values()
-            if each.hold is not None
+            (part.hold.at, part.hold_part, part.hold)
+            for part in self._standing.values()
+            if part.hold is not None
         ]
         return min(holds)[2] if holds else None
 
@@ -331,7 +331,7 @@ class PartedProcess:
             case WatermarkAdvance(to=to):
                 if to <= self.watermark:
                     return NOTHING
-                due = to >= min(each.next_event for each in self._standing.values())
+                due = to >= min(part.next_event for part in self._standing.values())
                 output = self._all("advance", int(to)) if due else NOTHING
                 self.watermark = int(to)
                 self._meet()
@@ -394,7 +394,7 @@ class PartedProcess:
         times, lasts, kinds, standing = zip(*answers, strict=True)
         self.watermark, self.clock, self.output_watermark = times[0]
         self._last = max(lasts)
-        self._kinds.resume(next((each for each in kinds if each is not None), None))
+        self._kinds.resume(next((kind for kind in kinds if kind is not None), None))
         self._stand(self._every, standing)
         return data is not None
 
@@ -453,11 +453,11 @@ class PartedProcess:
         return StageOutput(outputs=together, late=late_in_order(late))
 
     def _stand(self, workers: Iterable[int], standing: Iterable[Any]) -> None:
-        for at, each in zip(workers, standing, strict=True):
-            self._standing[at] = PartsStatus(*each)
+        for at, part in zip(workers, standing, strict=True):
+            self._standing[at] = PartsStatus(*part)
 
     def _held_at(self) -> int:
-        return min(each.held_at for each in self._standing.values())
+        return min(part.held_at for part in self._standing.values())
 
     def _meet(self) -> None:
         """Advance the output watermark as far as no timer holds it."""
@@ -497,7 +497,7 @@ class KeyKinds:
         one_of_each = tuple(_one_value(column) for column in columns)
         self._keys.encode(one_of_each)
         self.kinds = kinds_of(self._keys)
-        if not any(one.is_null() for one in one_of_each):  # null does not say of which type it is
+        if not any(key.is_null() for key in one_of_each):  # null does not say of which type it is
             self._seen.add(types)
 
     def resume(self, kinds: Kinds | None) -> None:
@@ -518,20 +518,20 @@ def in_order(emitted: Sequence[Emitted], *, of_records: bool) -> Emitted:
     """
     if len(emitted) == 1 and of_records:
         return emitted[0]
-    places = np.concatenate([_places(each) for each in emitted])
+    places = np.concatenate([_places(part) for part in emitted])
     if of_records:
         order = np.argsort(places, kind="stable")
     else:
-        parts = np.concatenate([each.parts for each in emitted if each.parts is not None])
+        parts = np.concatenate([part.parts for part in emitted if part.parts is not None])
         order = np.lexsort((parts, places))
-    keys = zip(*(each.keys for each in emitted), strict=True)
+    keys = zip(*(part.keys for part in emitted), strict=True)
     return Emitted(
-        times=np.concatenate([each.times for each in emitted])[order],
+        times=np.concatenate([part.times for part in emitted])[order],
         keys=tuple(Column.concat_as_is(columns).take(order) for columns in keys),
         values=_values_together(emitted, order),
-        start=_arrays_together([each.start for each in emitted], order),
-        end=_arrays_together([each.end for each in emitted], order),
-        signs=_arrays_together([each.signs for each in emitted], order),
+        start=_arrays_together([part.start for part in emitted], order),
+        end=_arrays_together([part.end for part in emitted], order),
+        signs=_arrays_together([part.signs for part in emitted], order),
         places=places[order],
     )
 
@@ -541,13 +541,13 @@ def late_in_order(late: Sequence[LateBatch]) -> LateBatch | None:
     if len(late) <= 1:
         return late[0] if late else None
     element, start, end, reason = (
-        np.concatenate([getattr(each, name) for each in late])
+        np.concatenate([getattr(batch, name) for batch in late])
         for name in ("element", "start", "end", "reason")
     )
     order = np.lexsort((end, start, element))
     details = None
-    if any(each.details is not None for each in late):
-        said = [detail for each in late for detail in each.all_details()]
+    if any(batch.details is not None for batch in late):
+        said = [detail for batch in late for detail in batch.all_details()]
         details = [said[at] for at in order.tolist()]
     return LateBatch(
         element[order], start[order], end[order], reason[order], late[0].watermark, details
@@ -606,16 +606,16 @@ def _is_unsigned(column: Column) -> bool:
 def _values_together(
     emitted: Sequence[Emitted], order: Int64Array
 ) -> Sequence[Any] | Mapping[str, Column]:
-    columns = [each.values for each in emitted if isinstance(each.values, Mapping)]
-    if len(columns) == len(emitted) and len({tuple(each) for each in columns}) == 1:
+    columns = [part.values for part in emitted if isinstance(part.values, Mapping)]
+    if len(columns) == len(emitted) and len({tuple(part) for part in columns}) == 1:
         return {
-            name: Column.concat_as_is([each[name] for each in columns]).take(order)
+            name: Column.concat_as_is([part[name] for part in columns]).take(order)
             for name in columns[0]
         }
-    values = [value for each in emitted for value in each.to_list()]
+    values = [value for part in emitted for value in part.to_list()]
     return [values[at] for at in order.tolist()]
 
 
 def _arrays_together(arrays: Sequence[Any], order: Int64Array) -> Any:
-    given = [array for array in arrays if array is not None]
-    return np.concatenate(given)[order] if given else None
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present)[order] if present else None

@@ -361,8 +361,8 @@ class LocalRun:
         while (reader := self._next_reader()) is not None:
             if self._stopping:
                 return
-            found = reader.next()
-            if found is None:
+            batch = reader.next()
+            if batch is None:
                 reader.ended = True
                 reader.end()
                 self._verdict.judge_source(reader)
@@ -371,7 +371,7 @@ class LocalRun:
                 yield from self._turn(began)
                 yield Outcome(boundary=True)
                 continue
-            records, position = found
+            records, position = batch
             if reader.bundles_done and records.is_rest:
                 yield Outcome(boundary=True)  # the batch that is resumed is still to come
                 continue
@@ -435,14 +435,14 @@ class LocalRun:
 
     def _tallies(self) -> dict[int, list[Tally]]:
         """Return the counts of what is admitted to each stage, by its number."""
-        found: dict[int, list[Tally]] = {number: [] for number in range(len(self._stages))}
+        tallies: dict[int, list[Tally]] = {number: [] for number in range(len(self._stages))}
         for reader in self.readers:
             for stage, tally in reader.tallies()[1]:
-                found[stage].append(tally)
+                tallies[stage].append(tally)
         for entries in self._between:
             for entry in entries:
-                found[entry.stage].append(entry.admission.tally)
-        return found
+                tallies[entry.stage].append(entry.admission.tally)
+        return tallies
 
     def _entry(self, stage: int, nth: int, on_error: OnError) -> StageAdmission:
         at = self.graph.stages[stage]
@@ -653,14 +653,14 @@ class LocalRun:
         clock = self._clock
         for reader in self.readers:
             recorder.stood(reader, clock, idle=reader.is_idle())
-        held = {one.stage: one.held_by for one in self.watermarks()}
+        holders = {watermark.stage: watermark.held_by for watermark in self.watermarks()}
         for run in self._stages:
             operator = run.operator
             recorder.stage(run.number).moved(
                 operator.clock,
                 operator.watermark,
                 operator.output_watermark,
-                held[self.graph.name_of(run.stage)],
+                holders[self.graph.name_of(run.stage)],
                 self._inputs.sides(run),
             )
 

@@ -242,15 +242,15 @@ class SourceReader:
         """Return the next batch and the position after it; ``None`` at the end of the source."""
         if self._iterator is None:
             self._iterator = self._batches()
-        found = next(self._iterator, None)
-        if found is not None and self._durable and not isinstance(found[1], dict):
+        batch = next(self._iterator, None)
+        if batch is not None and self._durable and not isinstance(batch[1], dict):
             source = type(self.read.source).__name__
             raise InvalidArgument(
-                f"{source}.batches_from gave {describe('position', found[1])}, which is not a dict",
+                f"{source}.batches_from gave {describe('position', batch[1])}, which is not a dict",
                 where="run(state=)",
                 hint='Yield (records, position) with a dict of plain values, such as {"row": 7}',
             )
-        return found
+        return batch
 
     def committed(self) -> None:
         """Tell a source that listens that the position in the state directory is durable."""

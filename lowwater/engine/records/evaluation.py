@@ -106,8 +106,8 @@ def evaluated(step: str, records: Records, expressions: Expressions) -> Evaluate
         DataError: There are no records, and the types of the columns do not fit.
     """
     if not records.length:
-        made = evaluate(step, frame_of(records), expressions)
-        return Evaluated({name: Column.from_arrow(array) for name, array in made.items()})
+        arrays = evaluate(step, frame_of(records), expressions)
+        return Evaluated({name: Column.from_arrow(array) for name, array in arrays.items()})
     visible = records.names
     every = reading_of((*expressions.unnamed, *expressions.named.values()))
     absent = sorted(name for name in every.columns or () if _column_of(records, name) is None)
@@ -129,9 +129,9 @@ def evaluated(step: str, records: Records, expressions: Expressions) -> Evaluate
     names = visible if reading.columns is None else sorted(reading.columns)
     if (table := _table_if_plain(records, names)) is not None:
         try:
-            made = _run(step, table, computed)
-            if _is_unambiguous(table, reading) and not _lends_fields(records, names, made):
-                columns |= {name: Column.from_arrow(array) for name, array in made.items()}
+            arrays = _run(step, table, computed)
+            if _is_unambiguous(table, reading) and not _lends_fields(records, names, arrays):
+                columns |= {name: Column.from_arrow(array) for name, array in arrays.items()}
                 if computed is not expressions:
                     order = (*map(copied_column, expressions.unnamed), *expressions.named)
                     columns = {name: columns[name] for name in order if name is not None}
@@ -152,8 +152,8 @@ def _divided(step: str, expressions: Expressions) -> tuple[dict[str, str], Expre
     Raises:
         DataError: Two results have the same name.
     """
-    named = {name: copied_column(one) for name, one in expressions.named.items()}
-    unnamed = [copied_column(one) for one in expressions.unnamed]
+    named = {name: copied_column(expression) for name, expression in expressions.named.items()}
+    unnamed = [copied_column(expression) for expression in expressions.unnamed]
     if None in unnamed:  # only narwhals knows the names and the order of the results
         return {}, expressions
     copied = {name: name for name in unnamed if name is not None}
@@ -182,8 +182,8 @@ def _run(step: str, table: pa.Table, expressions: Expressions) -> dict[str, pa.A
     unnamed = [nw.col(e) if isinstance(e, str) else e for e in expressions.unnamed]
     named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
     names = names_of(table, unnamed, named)
-    made = with_columns(table, unnamed, named)
-    arrays = {name: Column.from_arrow(made[name].to_native()).to_arrow() for name in names}
+    results = with_columns(table, unnamed, named)
+    arrays = {name: Column.from_arrow(results[name].to_native()).to_arrow() for name in names}
     if step == "filter":
         kind = arrays[CONDITION].type
         if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -211,9 +211,9 @@ def _table_if_plain(records: Records, names: Sequence[str]) -> pa.Table | None:
     return _as_table(arrays, records.length)
 
 
-def _lends_fields(records: Records, names: Iterable[str], made: Mapping[str, pa.Array]) -> bool:
+def _lends_fields(records: Records, names: Iterable[str], results: Mapping[str, pa.Array]) -> bool:
     """Whether results have fields that only other records have: values of several shapes."""
-    if not any(pa.types.is_nested(array.type) for array in made.values()):
+    if not any(pa.types.is_nested(array.type) for array in results.values()):
         return False
     columns = [records.columns[name] for name in names]
     return any(several_shapes(column.to_list()) for column in columns if _is_of_objects(column))
@@ -279,8 +279,8 @@ def _ambiguous(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]] |
     clear = pc.match_substring_regex(column, _YEAR_FIRST).fill_null(True)
     if pc.all(clear).as_py():
         return None
-    found: np.ndarray[Any, np.dtype[np.bool_]] = ~clear.to_numpy()
-    return found
+    unclear: np.ndarray[Any, np.dtype[np.bool_]] = ~clear.to_numpy()
+    return unclear
 
 
 _Piece: TypeAlias = tuple[Int64Array, dict[str, pa.Array]]
@@ -309,27 +309,27 @@ class _Careful:
     def evaluated(self, expressions: Expressions) -> Evaluated:
         left = np.arange(self._records.length)
         pieces: list[list[_Piece] | tuple[str, str]] = []
-        for one in _single(expressions):
-            (expression,) = (*one.unnamed, *one.named.values())
+        for single in _single(expressions):
+            (expression,) = (*single.unnamed, *single.named.values())
             source = None if self._step == "filter" else copied_column(expression)
             if source is not None:
-                pieces.append((next(iter(one.named), source), source))
+                pieces.append((next(iter(single.named), source), source))
                 continue
-            done, failed = self._one(one, expression, left)
+            done, failed = self._one(single, expression, left)
             pieces.append(done)
             if failed:
                 self._failed.update(failed)
                 left = left[~np.isin(left, np.fromiter(failed, np.int64, len(failed)))]
         columns: dict[str, Column] = {}
         for of_one in pieces:
-            made = (
+            named = (
                 {of_one[0]: self._copied(of_one[1], left)}
                 if isinstance(of_one, tuple)
                 else self._together(of_one, left)
             )
-            if twice := columns.keys() & made.keys():
+            if twice := columns.keys() & named.keys():
                 raise _same_name(self._step, f"two of them are named {min(twice)!r}")
-            columns |= made
+            columns |= named
         failures = [
             Failure(row, OUT_OF_RANGE if why.endswith(_BEYOND) else BAD_EXPRESSION, why)
             for row, why in sorted(self._failed.items())
@@ -344,25 +344,25 @@ class _Careful:
         return column if len(left) == len(column) else column.take(left)
 
     def _one(
-        self, one: Expressions, expression: Any, rows: Int64Array
+        self, single: Expressions, expression: Any, rows: Int64Array
     ) -> tuple[list[_Piece], dict[int, str]]:
         """Return the values of one expression, and the rows for which it fails."""
         reading = reading_of([expression])
         search = RowSearch(
-            expression, lambda table: _run(self._step, table, one), _probe_of(expression)
+            expression, lambda table: _run(self._step, table, single), _probe_of(expression)
         )
-        work = _OneExpression(self._step, one, expression, search)
+        work = _OneExpression(self._step, single, expression, search)
         names = self._records.names if reading.columns is None else sorted(reading.columns)
         for group in self._groups(names, rows):
             for part, table in self._tables(names, group, work):
                 work.settle(part, table, reading)
         present = [name for name in names if _column_of(self._records, name) is not None]
         if not self._shapes and any(
-            _lends_fields(self._records, present, made) for _, made in work.pieces
+            _lends_fields(self._records, present, arrays) for _, arrays in work.pieces
         ):
             self._shapes = True
             self._objects.clear()
-            return self._one(one, expression, rows)
+            return self._one(single, expression, rows)
         for path, siblings in sorted(work.siblings.items()):
             if path[-1] not in siblings:
                 self._missing[".".join(path)] = InvalidArgument(
@@ -490,9 +490,9 @@ class _Careful:
 class _OneExpression:
     """Evaluates one expression for groups of rows, and collects the rows for which it fails."""
 
-    def __init__(self, step: str, one: Expressions, expression: Any, search: RowSearch) -> None:
+    def __init__(self, step: str, single: Expressions, expression: Any, search: RowSearch) -> None:
         self._step = step
-        self._one = one
+        self._one = single
         self._text = _cut(repr(expression))
         self._expression = expression
         self._search = search
@@ -576,8 +576,8 @@ class _OneExpression:
         for at in guessed:
             texts = pa.array([_A_TIME, *([None] * len(table))])
             longer = longer.set_column(at, table.column_names[at], texts)
-        made = _run(self._step, longer, self._one)
-        return {name: array.slice(1) for name, array in made.items()}
+        results = _run(self._step, longer, self._one)
+        return {name: array.slice(1) for name, array in results.items()}
 
     def _halve(self, rows: Int64Array, table: pa.Table, reading: Reading) -> None:
         """Evaluate the expression for rows for which it does not fail individually."""

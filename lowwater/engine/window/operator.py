@@ -495,9 +495,9 @@ class WindowOperator:
         sizes = None if slices is None or element is None else slices.size[element]
         arrived = rows
         if shared is not None and sizes is not None:
-            arrived, each = rows[shared.one], sizes
+            arrived, elements_of_slice = rows[shared.one], sizes
             sizes = np.zeros(len(arrived), dtype=np.int64)
-            kernels().add_at(sizes, shared.of, each)
+            kernels().add_at(sizes, shared.of, elements_of_slice)
         touched, counts, complete = kernels().arrive(
             state.scratch.room(table.capacity), arrived, sizes, changed,
             table["end"], table["new"], table["on_time_new"], self.watermark,

@@ -136,7 +136,7 @@ class SpilledWindows:
             "windows": self._windows,
             "finished": self._finished,
             "lateness": self._lateness if self._windows else now,
-            "firsts": [each.first for each in self._firsts],
+            "firsts": [queue.first for queue in self._firsts],
             "lasts": [self._open.last, self._complete.last],
             "kinds": self._kinds,
             "layouts": self._layouts.stored,
@@ -152,8 +152,8 @@ class SpilledWindows:
         """
         self._windows, self._finished = record["windows"], record["finished"]
         self._lateness = max(self._lateness, record["lateness"])
-        for each, first in zip(self._firsts, record["firsts"], strict=True):
-            each.first = first
+        for queue, first in zip(self._firsts, record["firsts"], strict=True):
+            queue.first = first
         self._open.last, self._complete.last = record["lasts"]
         self._kinds = [(kind, dtype) for kind, dtype in record["kinds"]]
         self._layouts.expect(record["layouts"])
@@ -349,7 +349,7 @@ class SpilledWindows:
         completing = TimedParts(self._open.upto(store, to, ahead), 0)
         expired = self._expired_end(to)
         expiring = TimedParts(self._complete.upto(store, expired, ahead), lateness)
-        found: list[Int64Array] = []
+        rows: list[Int64Array] = []
         until = START_OF_TIME
         while until < END_OF_TIME:
             min(completing, expiring, key=lambda parts: parts.until).read()
@@ -357,12 +357,12 @@ class SpilledWindows:
             parts = dict(completing.take(until))
             parts.update(expiring.take(until))
             fresh = {name: parts[name] for name in parts if name not in self._loaded}
-            found.append(self._fill(store, fresh, NONE))
-            if sum(map(len, found)) >= most and after < until < to:
+            rows.append(self._fill(store, fresh, NONE))
+            if sum(map(len, rows)) >= most and after < until < to:
                 self._note_taken(until)
-                return np.concatenate(found), until
+                return np.concatenate(rows), until
         self._note_taken(to)
-        return np.concatenate(found), None
+        return np.concatenate(rows), None
 
     def _note_taken(self, upto: int) -> None:
         self._open.taken, self._complete.taken = upto, self._expired_end(upto)
@@ -372,23 +372,23 @@ class SpilledWindows:
         # A custom trigger that was woken in one portion must not be woken again in the next.
         if reach > to or self._state.machine.wakes:
             most = len(self)
-        found: list[Int64Array] = []
+        rows: list[Int64Array] = []
         names: list[bytes] = []
         windows, last = 0, None
         for at, name in self._dues.upto(store, reach):
             if name in self._loaded:
                 continue
             if at != last and last is not None and len(names) >= min(most, _CHUNK):
-                found.append(self._load(store, names))
-                windows, names = windows + len(found[-1]), []
+                rows.append(self._load(store, names))
+                windows, names = windows + len(rows[-1]), []
                 if windows >= most:
                     self._dues.first = at
-                    return np.concatenate(found), last
+                    return np.concatenate(rows), last
             last = at
             names.append(name)
-        found.append(self._load(store, names))
+        rows.append(self._load(store, names))
         self._dues.first = self._dues.after(store, reach)
-        return np.concatenate(found), None
+        return np.concatenate(rows), None
 
     def _expired_end(self, to: int) -> int:
         """Return where windows end at the latest that have expired at a watermark."""
@@ -413,8 +413,8 @@ class SpilledWindows:
 
     def load_all(self, store: StateStore) -> Iterator[Int64Array]:
         """Load all, portion by portion; yield the rows of each."""
-        for found in self._of_part.scans(store):
-            for values in some_of(found, _CHUNK):
+        for rows in self._of_part.scans(store):
+            for values in some_of(rows, _CHUNK):
                 yield self._fill(store, values, NONE)
 
     def _load(
@@ -472,13 +472,13 @@ class SpilledWindows:
         if not ids.size and _FEW * len(hashes) >= len(self._known):  # few are read as quickly
             ids = np.flatnonzero(self._known & (self._away > 0))
             ids = ids[among(self._keys.hashes(ids), hashes)] if ids.size else ids
-        found = self._find(hashes, places, ids)
-        if (unknown := found < 0).any():
+        key_ids = self._find(hashes, places, ids)
+        if (unknown := key_ids < 0).any():
             read = self._read_keys(store, distinct_hashes(hashes[unknown]))
-            found[unknown] = self._find(hashes[unknown], places[unknown], read)
-        if (found < 0).any():
+            key_ids[unknown] = self._find(hashes[unknown], places[unknown], read)
+        if (key_ids < 0).any():
             raise damaged(_WHAT, "it is of no key")
-        return found
+        return key_ids
 
     def _find(self, hashes: Hashes, places: Int64Array, ids: Int64Array) -> Int64Array:
         """Return which of some keys have these hashes and places; -1 for none."""
