@@ -319,7 +319,7 @@ def constructor(**elsewhere: str) -> Callable[[ClassT], ClassT]:
 
 
 def explains(made: ClassT) -> ClassT:
-    """Have all public methods of a class do what :func:`explained` does.
+    """Decorate all public methods of a class with :func:`explained`.
 
     Those that are decorated already keep what others call their arguments.
     """

@@ -50,7 +50,7 @@ def _names(joining: Joining | AsOf, element: TracedElement) -> tuple[str, str]:
 
 
 def _nothing(joining: Joining | AsOf, element: TracedElement, other: str) -> str:
-    """Say why nothing came out for a record."""
+    """Explain why nothing came out for a record."""
     how = joining.how
     if how in ("semi", "anti") and element.side == "right":
         return f"nothing comes out for the right side of a join with how={how!r}"

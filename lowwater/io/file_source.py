@@ -300,7 +300,7 @@ def _position(
 
 
 def _part(batches: int) -> str:
-    """Say in words how much of a file was read."""
+    """Describe how much of a file was read."""
     return f"batch {batches + 1:,} of it was being read"
 
 

@@ -310,7 +310,7 @@ LOCAL = Stores()
 
 @contextmanager
 def told(name: str) -> Iterator[None]:
-    """Tell errors of a filesystem, which may be of any kind, with the name of what it was about."""
+    """Translate errors of a filesystem, which may be of any kind, and name the path."""
     try:
         yield
     except (FileNotFoundError, LowwaterError):

@@ -80,10 +80,10 @@ class Kernels(Protocol):
         """Add each value to its row of a column, one after the other, as ``np.add.at`` does."""
 
     def max_at(self, target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
-        """Have each row hold the largest of its values and what it holds; NaN is largest."""
+        """Set each row to the largest of its values and what it holds; NaN is largest."""
 
     def min_at(self, target: NDArray[Any], rows: Int64Array, values: NDArray[Any]) -> None:
-        """Have each row hold the smallest of its values and what it holds; NaN is smallest."""
+        """Set each row to the smallest of its values and what it holds; NaN is smallest."""
 
     def merge_overlapping(
         self, keys: Int64Array, start: Int64Array, end: Int64Array, touching: bool
@@ -272,7 +272,7 @@ def check_choice() -> None:
 
 
 def count_records(records: int) -> None:
-    """Say that so many records are about to be processed; may load the compiled kernels.
+    """Count records; load the compiled kernels once enough have been seen.
 
     Compiled kernels that are there but cannot be loaded are a warning, as the others do the same.
 
@@ -301,7 +301,7 @@ def count_bytes(size: int) -> None:
 
 
 def use_best() -> None:
-    """Have this process use the compiled kernels if they are installed and can be loaded."""
+    """Use the compiled kernels in this process, if they are installed and can be loaded."""
     if is_installed():
         try:
             return use("numba")
@@ -317,7 +317,7 @@ def use_best() -> None:
 
 
 def use(name: str) -> None:
-    """Have this process use the kernels of a name, ``"numpy"`` or ``"numba"``, from now on.
+    """Use the kernels of a name, ``"numpy"`` or ``"numba"``, in this process from now on.
 
     Raises:
         InvalidArgument: There are none of this name, or they are not installed or do not load.

@@ -128,7 +128,7 @@ def _hash_stripes(text: _Text, starts: Int64Array, stripes: Int64Array, seed: in
 def _finish_each(
     text: _Text, starts: Int64Array, stripes: Int64Array, done: int, lanes: list[UInt64Array]
 ) -> None:
-    """Take the stripes that are left, row by row: for few rows, numpy costs more than Python.
+    """Hash the remaining stripes row by row: for few rows, numpy costs more than Python.
 
     A text of a megabyte has 32,768 stripes, each of which depends on the one before.
     """

@@ -35,7 +35,7 @@ def profile(
     timezone: str | None = None,
     unit: TimeUnit | None = None,
 ) -> DisorderProfile:
-    """Tell how far out of order recorded data is, to choose a watermark without running anything.
+    """Measure how far out of order recorded data is, to choose a watermark without a run.
 
     A record is late (S-T3) if its event time is below the watermark that it meets. With
     ``BoundedDisorder(delay)`` this is the latest event time of the bundles before, less the delay.

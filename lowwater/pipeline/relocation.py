@@ -26,7 +26,7 @@ _REMOTE = re.compile(r"([A-Za-z_]\w* )([A-Za-z][A-Za-z0-9+.-]+://.*)", re.DOTALL
 
 @permitted(writes=True)
 def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, str]:
-    """Tell a state directory that inputs, or outputs in files, lie elsewhere now.
+    """Record in a state directory that inputs, or outputs in files, were moved.
 
     Paths are compared as they were given to readers and sinks: a relative path is one of those
     below a relative path; a URI as without its credentials and options. The next run checks that

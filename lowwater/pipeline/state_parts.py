@@ -385,7 +385,7 @@ def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mark(store: RocksStore, record: Mapping[str, Any], targets: Mapping[Path, Any]) -> None:
-    """Have nothing run over a directory from now on, but over those that its state moves to."""
+    """Close a directory to runs; they continue over those that its state moves to."""
     batch = Batch()
     rewrite_run(batch, {**record, "moved": sorted(map(str, targets))})
     store.commit(batch)

@@ -241,7 +241,7 @@ class LevelRun:
         return run.watermark if isinstance(run, DuplicatesRun) else run.operator.output_watermark
 
     def resume(self, store: StateStore) -> None:
-        """Take up the state of the last micro-batch, or begin; call it before the first step.
+        """Restore the state of the last micro-batch, or begin; call it before the first step.
 
         Raises:
             StateError: It is the state of another pipeline.

@@ -59,7 +59,7 @@ def own_backend(spark: SparkSession, options: SparkOptions) -> StateBackend:
 
 
 def _spared(backend: StateBackend) -> StateBackend:
-    """Have versions stay: any attempt's may be opened again, not only that of one Spark chose."""
+    """Keep versions: any attempt's may be opened again, not only that of one Spark chose."""
     if isinstance(backend, GrowingBackend):
         return replace(backend, large=_spared(backend.large))
     return replace(backend, spare=backend.retain) if isinstance(backend, RocksBackend) else backend

@@ -112,7 +112,7 @@ def configure(
 
 
 def _use_this_python(spark: SparkSession | SparkSession.Builder) -> None:
-    """Have workers run the Python that runs this, if nobody has said which."""
+    """Set the workers' Python to the running one, if nobody has said which."""
     if "PYSPARK_PYTHON" in os.environ:
         return
     if isinstance(spark, SparkSession.Builder):

@@ -46,7 +46,7 @@ class Blocks:
         self._of_row: NDArray[np.int32] = np.full(0, _ABSENT, dtype=np.int32)
 
     def cover(self, capacity: int) -> None:
-        """Have room for the rows below a number."""
+        """Allocate room for the rows below a number."""
         if capacity > len(self._of_row):
             self._of_row = widened(self._of_row, capacity, _ABSENT)
 
@@ -76,7 +76,7 @@ class Blocks:
         self.next = max(self.next, sequence + 1)
 
     def release(self, rows: Int64Array) -> None:
-        """Have the live copies of rows, which all have one, be dead."""
+        """Mark the live copies of rows as dead; each row has one."""
         blocks = self._of_row[rows]
         self._live -= np.bincount(blocks, minlength=len(self._live))
         self._of_row[rows] = _ABSENT

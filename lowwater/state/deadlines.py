@@ -54,7 +54,7 @@ class Deadlines:
         self._add_run(times[order], rows[order].astype(np.int32))
 
     def pop(self, upto: int) -> tuple[Int64Array, Int64Array]:
-        """Take out and return all entries at or before ``upto``: (times, rows), in no order."""
+        """Remove and return all entries at or before ``upto``: (times, rows), in no order."""
         times: list[Int64Array] = []
         rows: list[Int64Array] = []
         for at in range(len(self._heads) - 1, -1, -1):
@@ -80,7 +80,7 @@ class Deadlines:
         return np.concatenate(times), np.concatenate(rows)
 
     def retain(self, holds: Callable[[Int64Array, Int64Array], NDArray[np.bool_]]) -> None:
-        """Take out the entries that no longer hold. O(entries).
+        """Remove the entries that are no longer valid. O(entries).
 
         Args:
             holds: Returns which entries still hold, given (times, rows).

@@ -204,7 +204,7 @@ class Journal:
         alive: NDArray[np.bool_],
         expired: int,
     ) -> None:
-        """Have the stored copies of changed rows be dead."""
+        """Mark the stored copies of changed rows as dead."""
         stored = self._blocks.is_stored(rows)
         rows, groups, alive = rows[stored], groups[stored], alive[stored]
         if not rows.size:

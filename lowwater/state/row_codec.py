@@ -122,7 +122,7 @@ class Layouts:
         self._dtypes: list[np.dtype[Any]] = []
 
     def expect(self, stored: Sequence[Any]) -> None:
-        """Know the layouts that were written down beside the chunks.
+        """Restore the layouts that were stored beside the chunks.
 
         Raises:
             StateError: A column cannot be of its type.

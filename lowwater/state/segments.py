@@ -131,7 +131,7 @@ class Segments:
         self._replace_tails(touched, begin, rows)
 
     def remove(self, rows: Int64Array) -> None:
-        """Take the windows of rows out; each must be here, under the start it was sorted by."""
+        """Remove the windows of rows; each must be here, under the start it was sorted by."""
         if not len(rows):
             return
         keys = self._table["key"][rows]
@@ -190,7 +190,7 @@ class Segments:
         self._replace_tails(touched, begin, kept[~np.isin(kept, rows)])
 
     def _replace_tails(self, keys: Int64Array, begin: Int64Array, rows: Int64Array) -> None:
-        """Let each key's windows from place ``begin`` on be ``rows``, sorted by key."""
+        """Set each key's windows from place ``begin`` on to ``rows``, sorted by key."""
         lengths = np.zeros(len(keys), dtype=np.int64)
         if len(rows):
             owner = np.searchsorted(keys, self._table["key"][rows])

@@ -91,7 +91,7 @@ class RowTable:
         return rows
 
     def reserve(self, capacity: int) -> None:
-        """Have room for so many rows, so that filling the table part by part copies nothing."""
+        """Allocate room for n rows, so that filling the table part by part copies nothing."""
         if capacity > self.capacity:
             self._grow(capacity)
 
@@ -118,7 +118,7 @@ class RowTable:
         self._alive[rows] = True
 
     def restore_prepared(self) -> Int64Array:
-        """Have all rows that are not live be free; return the live ones, rising."""
+        """Free all rows that are not live; return the live ones, rising."""
         self._free = np.flatnonzero(~self._alive[: self.top])[::-1].copy()
         self._free_count = len(self._free)
         return self.live()

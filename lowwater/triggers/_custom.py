@@ -67,7 +67,7 @@ def feed(
     clock: int,
     watermark: int,
 ) -> None:
-    """Tell the logic of each new element, in order of arrival."""
+    """Call the logic for each new element, in order of arrival."""
     states = columns[name]
     for row, at in zip(rows.tolist(), times.tolist(), strict=True):
         context = RowContext(name, columns, row, states[row], clock, watermark)
@@ -134,7 +134,7 @@ def merge(
     clock: int,
     watermark: int,
 ) -> None:
-    """Let the logic set the state of each merged window from those of the windows merged."""
+    """Have the logic set the state of each merged window from those of the windows merged."""
     for call, now in ((CLOCK_WAKE, clock), (WATERMARK_WAKE, watermark)):
         column = columns[name + call]
         column[into] = np.minimum.reduceat(later_than(column[members], now), first)

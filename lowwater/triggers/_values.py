@@ -275,7 +275,7 @@ class TriggerLogic(Protocol):
     """
 
     def on_element(self, context: TriggerContext, at: int, /) -> None:
-        """Take note of one element with event time ``at`` (int microseconds)."""
+        """Process one element with event time ``at`` (int microseconds)."""
         ...
 
     def ready(self, context: TriggerContext, /) -> bool:

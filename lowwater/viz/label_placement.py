@@ -36,7 +36,7 @@ class Room:
         return not any(area.overlap(other) for other in self._taken.near(area))
 
     def place(self, candidates: Iterable[tuple[float, Area]]) -> int | None:
-        """Take the cheapest free candidate and return its index; ``None`` if none is free.
+        """Claim the cheapest free candidate and return its index; ``None`` if none is free.
 
         Args:
             candidates: What each place costs by itself, in square pixels of a line covered, and

@@ -166,14 +166,14 @@ def holder_of(state: EstimatorState) -> str | None:
 
 
 def announce_partitions(state: EstimatorState, partitions: Sequence[Any]) -> None:
-    """Tell an estimator which partitions its source has, if it minds partitions."""
+    """Announce the partitions of a source to an estimator that tracks partitions."""
     announce = getattr(state, "announce", None)
     if announce is not None:
         announce(partitions)
 
 
 def excuse_silence(state: EstimatorState, clock: int) -> None:
-    """Tell an estimator to measure silence from this instant on, if it measures silence.
+    """Restart an estimator's measurement of silence at this instant, if it has one.
 
     Needed when a run on the wall clock resumes: the time while it was stopped is not silence.
     """

@@ -43,7 +43,7 @@ class AfterIntegers:
         return (*self._integers.columns, *own)
 
     def grow(self, batch: AggregateInput) -> bool:
-        """Have columns for the values of a batch; return whether there are more than before."""
+        """Create columns for the values of a batch; return whether any is new."""
         grow = getattr(self._floats, "grow", None)
         return grow is not None and bool(grow(batch))
 

@@ -47,7 +47,7 @@ class _Totals:
         )
 
     def grow(self, batch: AggregateInput) -> bool:
-        """Have columns for the values of a batch; return whether there are more than before."""
+        """Create columns for the values of a batch; return whether any is new."""
         if batch.values is None or not len(batch.values):
             return False
         fresh = set(np.unique(batch.values[:, 2]).tolist()).difference(self.notes["scales"])

@@ -56,7 +56,7 @@ class _Totals:
         self.notes["pair"] = 1
 
     def grow(self, batch: AggregateInput) -> bool:
-        """Have columns for the values of a batch; return whether there are more than before."""
+        """Create columns for the values of a batch; return whether any is new."""
         if batch.values is None or not len(batch.values):
             return False
         values = batch.values.astype(np.float64, copy=False)

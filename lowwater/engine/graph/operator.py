@@ -98,11 +98,11 @@ class Operator(Protocol):
         ...
 
     def report_merges(self) -> None:
-        """Have outputs say which windows merged into which, for traces, if any can."""
+        """Report merges of windows in outputs from now on, for traces, if there can be any."""
         ...
 
     def report_replaced(self) -> None:
-        """Have outputs say which windows with panes merged into others, if any can."""
+        """Report in outputs which windows with panes merged into others, if there can be any."""
         ...
 
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:

@@ -297,7 +297,7 @@ class _Judged:
 
 @contextmanager
 def _noting(problems: Problems, length: int) -> Iterator[None]:
-    """Take a type that no value of a column can have as a problem of all of them."""
+    """Report a type that no value of a column can have as a problem of all of them."""
     try:
         yield
     except InvalidArgument as error:

@@ -205,7 +205,7 @@ class JoinOperator(TwoSided):
             self._settle(opposite, other.count(found, "matches", sign))
 
     def _settle(self, side: Side, rows: Int64Array) -> None:
-        """Have rows stand in the output by themselves, or no longer, as their partners demand."""
+        """Emit or retract rows by themselves, as the number of their partners requires."""
         joining = self.joining
         if joining.how != "semi" and joining.unmatched == "final":
             return

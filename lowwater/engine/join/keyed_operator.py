@@ -179,7 +179,7 @@ class KeyedOperator(ABC):
 
     @abstractmethod
     def _take(self, side: Side, bundle: Bundle) -> StageOutput:
-        """Take a bundle of one side; operators of one input have the left one."""
+        """Process a bundle of one side; operators with one input have the left one."""
 
     @abstractmethod
     def _advance(self, to: int, right: int) -> StageOutput:

@@ -135,7 +135,7 @@ class KeyedRecords:
         return found
 
     def take_due(self, queue: Deadlines, upto: int) -> Int64Array:
-        """Take the rows out of a queue whose time is not after an instant, by time and arrival."""
+        """Remove and return the rows of a queue up to an instant, by time and arrival."""
         if queue.first > upto:
             return NONE
         times, rows = queue.pop(upto)
@@ -143,7 +143,7 @@ class KeyedRecords:
         return rows[np.lexsort((self.table["born"][rows], self.table["start"][rows]))]
 
     def remove(self, rows: Int64Array) -> None:
-        """Have records, distinct ones, met by no one; :meth:`release_removed` frees their rows."""
+        """Hide distinct records from lookups; :meth:`release_removed` frees their rows."""
         if rows.size:
             self.segments.remove(rows)
             self._gone.append(rows)
@@ -166,7 +166,7 @@ class KeyedRecords:
         }
 
     def expect(self, known: Mapping[str, Any]) -> None:
-        """Have the columns that were there when rows were stored; the table is empty.
+        """Create the columns that existed when rows were stored; the table is empty.
 
         Raises:
             StateError: A type cannot be read.
@@ -175,7 +175,7 @@ class KeyedRecords:
         self.aggregation.rebind(known["aggregates"], type_from_bytes)
 
     def note_changes(self, changed: Callable[[Int64Array], None]) -> None:
-        """Have rows told whose stored form is out of date: their column holds other values now."""
+        """Report rows whose stored form is out of date, because their column was converted."""
         self.kept.note_changes(changed)
 
     def gone_keys(self) -> Int64Array:
@@ -219,7 +219,7 @@ class KeyedRecords:
             self._release(rows)
 
     def readmit(self, rows: Int64Array) -> None:
-        """Have rows found again that were evicted and have been filled since.
+        """Index rows again that were evicted and have been filled since.
 
         Args:
             rows: The rows; those of a key and time by arrival.

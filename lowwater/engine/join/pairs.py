@@ -110,7 +110,7 @@ class Pairs:
         self._reported: list[BornPairs] | None = None
 
     def report(self) -> None:
-        """Have :meth:`reported` tell which records the pairs consist of, for a trace."""
+        """Record which records pairs consist of, for :meth:`reported` and traces."""
         self._reported = []
 
     def reported(self) -> list[BornPairs]:

@@ -125,7 +125,7 @@ class SpilledKeys:
         }
 
     def resume(self, record: dict[str, Any], ids: Int64Array) -> None:
-        """Take up what :meth:`record` said.
+        """Restore what :meth:`record` returned.
 
         Args:
             record: The record.
@@ -147,7 +147,7 @@ class SpilledKeys:
         self._known &= stays[: len(self._known)]
 
     def drop(self) -> None:
-        """Have all that is not in memory deleted at the next commit, without being loaded."""
+        """Mark all that is not in memory to be deleted at the next commit, without loading it."""
         self._count, self.rows = 0, [0] * len(self.rows)
         self._loaded, self._dropped = {}, True
         for queue in self._queues.values():
@@ -156,7 +156,7 @@ class SpilledKeys:
     # -- leaving memory ------------------------------------------------------------------------
 
     def write(self, batch: Batch, leaving: Int64Array) -> None:
-        """Have keys leave memory, and put in order what was loaded since the last commit.
+        """Spill keys; rewrite or delete the stored copies of those loaded since the last commit.
 
         Args:
             batch: The batch.
@@ -412,7 +412,7 @@ class SpilledKeys:
         left: tuple[Int64Array, Int64Array],
         right: tuple[Int64Array, Int64Array],
     ) -> None:
-        """Have rows of the left side refer to rows of the right one again."""
+        """Restore the references from rows of the left side to rows of the right one."""
         rows, begin = left
         part = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
         refers = met[rows] >= 0

@@ -52,7 +52,7 @@ class TwoSided(KeyedOperator):
         self._lateness = lateness_us
 
     def report_pairs(self) -> None:
-        """Have :meth:`reported_pairs` tell which records pairs consist of, for a trace."""
+        """Record which records pairs consist of, for :meth:`reported_pairs` and traces."""
         self._pairs.report()
 
     def reported_pairs(self) -> list[BornPairs]:
@@ -70,7 +70,7 @@ class TwoSided(KeyedOperator):
         """Emit what changes as some rows, at least one, are taken back: they are met no more."""
 
     def _take_timely(self, side: Side, bundle: Bundle) -> LateBatch | None:
-        """Take a bundle; return what of it is late.
+        """Process a bundle; return its late elements.
 
         Raises:
             DataError: A retraction came of a record that never did.
@@ -112,7 +112,7 @@ class TwoSided(KeyedOperator):
         hashes: Int64Array,
         chosen: Int64Array,
     ) -> Int64Array:
-        """Take records back; return the places of those that are not here."""
+        """Retract records; return the places of those that are not here."""
         own = self.sides[side]
         found = own.equal_rows(keys[chosen], bundle.times[chosen], hashes[chosen])
         rows = found[found >= 0]

@@ -62,7 +62,7 @@ class GraphChange:
         return bool(self.gained or self.lost or self.lost_outputs or self.gaining)
 
     def to_text(self) -> str:
-        """Say what has changed in a few words, for the log."""
+        """Describe the change in a few words, for the log."""
         parts = [("gains", name) for name in self.gained]
         parts += [("gains an input of", name) for name in self.gaining]
         parts += [("loses", name) for name in self.lost]
@@ -214,7 +214,7 @@ class _Comparison:
         return output.name
 
     def _gone(self, word: str, lost: Sequence[StoredOutput]) -> str:
-        """Say that something is gone; or what another output, to the same place, is instead."""
+        """Describe what is gone, or which other output to the same place replaces it."""
         for one in lost:
             if self._word_for(one) == word:
                 for other in self._outputs:

@@ -422,7 +422,7 @@ class PartedProcess:
         return self._gave(dict.fromkeys(self._every, self._request(name, *arguments)))
 
     def _gave(self, requests: Mapping[int, Request], *, of_records: bool = False) -> StageOutput:
-        """Have workers do a step; return their output in one order, or raise the first failure.
+        """Run a step in the workers; return their output in one order, or raise the first failure.
 
         Args:
             requests: By the number of the worker.
@@ -486,7 +486,7 @@ class KeyKinds:
         self._seen: set[Any] = set()
 
     def see(self, columns: Sequence[Column]) -> None:
-        """Take note of the types of the keys of a bundle, which has some."""
+        """Record the types of the keys of a bundle, which has some."""
         types = tuple((column.type, _dtype(column)) for column in columns)
         if types in self._seen:
             return

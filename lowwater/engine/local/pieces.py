@@ -133,7 +133,7 @@ class Opened:
         check_process(self._process)
 
     def publish_due(self) -> None:
-        """Let sinks publish what has waited for long."""
+        """Have sinks publish what has waited for long."""
         for sink in self._collecting:
             sink.publish_due()
 
@@ -238,7 +238,7 @@ class Pieces:
             pending.epoch, pending.piece = epoch, 0
 
     def add(self, outcome: Outcome) -> Iterator[Delivery]:
-        """Take what came out; yield the pieces that are full."""
+        """Add an outcome; yield the pieces that are full."""
         for pending in self._pending:
             pending.take(outcome)
             if pending.rows >= PIECE_ROWS:
@@ -279,7 +279,7 @@ class _Pending:
         return max(*(sum(map(len, parts)) for parts in tables), len(self.errors))
 
     def take(self, outcome: Outcome) -> None:
-        """Take of an outcome what is for this output."""
+        """Add what an outcome has for this output."""
         output = self._output
         if outcome.stage == output.stage and output.tag in outcome.outputs:
             self._emitted.append(outcome.outputs[output.tag])

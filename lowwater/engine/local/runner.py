@@ -231,7 +231,7 @@ class LocalRun:
         return [self.graph.name_of(run.stage) for run in self._stages if run.is_parted]
 
     def report_replaced(self) -> None:
-        """Have outcomes say which windows with panes merged away; not for a durable run."""
+        """Report in outcomes which windows with panes merged away; not for a durable run."""
         for run in self._stages:
             run.report_replaced()
 

@@ -253,7 +253,7 @@ class SourceReader:
         return batch
 
     def committed(self) -> None:
-        """Tell a source that listens that the position in the state directory is durable."""
+        """Notify a source that listens that the position in the state directory is durable."""
         if self.position is not None and self._listener is not None:
             self._listener.committed(self.position)
             self._told = self.position

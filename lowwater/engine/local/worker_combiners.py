@@ -84,7 +84,7 @@ class CombinersInWorkers:
                 self._each.append(made)
 
     def fetch(self) -> None:
-        """Have all accumulators in the state of the operator, to be stored. O(those away).
+        """Fetch all accumulators into the operator's state, to be stored. O(those in workers).
 
         Raises:
             StateError: One cannot be stored.
@@ -168,7 +168,7 @@ class CombineInWorkers:
             self._gone.setdefault(at, []).append(gone[some])
 
     def fetch(self) -> None:
-        """Have the accumulators in the state again.
+        """Fetch the accumulators into the state.
 
         Raises:
             StateError: One cannot be stored.

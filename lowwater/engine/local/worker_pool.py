@@ -86,7 +86,7 @@ class Workers:
     def ask(
         self, place: Place, requests: Mapping[int, Request], *, is_trusted: bool = False
     ) -> list[Any]:
-        """Have each of some workers do something, side by side; return what comes of it.
+        """Run a call in each of some workers, side by side; return the results.
 
         Args:
             place: What it is about.
@@ -428,6 +428,6 @@ def _serve(
 
 
 def _end_with_parent() -> None:  # pragma: no cover (it runs in the workers)
-    """Have Linux end this process with its parent, in the middle of a hook too."""
+    """Ask Linux to end this process with its parent, in the middle of a hook too."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

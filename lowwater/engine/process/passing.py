@@ -94,7 +94,7 @@ class PassingOperator:
         """Do nothing: there are no windows."""
 
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Have :meth:`save` write to a place; call it before the first step."""
+        """Set where :meth:`save` writes; call it before the first step."""
         self._place = place
 
     def save(self, batch: Batch) -> None:

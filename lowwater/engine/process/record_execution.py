@@ -149,7 +149,7 @@ class RecordProcess:
         return self._cursor.scope >> SHIFT
 
     def become(self, kinds: Kinds) -> None:
-        """Take keys as being of these types: those of the stage, of which these are some."""
+        """Set the types of keys to those of the whole stage."""
         self._state_keys.become(kinds)
 
     def stand_at(self, watermark: int, clock: int, output_watermark: int) -> None:
@@ -242,7 +242,7 @@ class RecordProcess:
         return self._done(late)
 
     def _begin_advance(self) -> None:
-        """Have what is emitted from now on say at which time of an advance."""
+        """Stamp what is emitted from now on with a time of the advance."""
         self._by_time = True
         self._cursor.place = START_OF_TIME
 

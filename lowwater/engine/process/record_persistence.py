@@ -211,7 +211,7 @@ class StoredProcess:
         return before
 
     def _number_keys(self, live: Sequence[int]) -> None:
-        """Take back the numbers of keys that had no state for a while; give some to those without.
+        """Reuse the numbers of keys that had no state for a while; number the others.
 
         Args:
             live: The scopes that have come, in their order.
@@ -477,11 +477,11 @@ class _Part:
         return self._top - 1
 
     def take_back(self, number: int) -> None:
-        """Have a number be free."""
+        """Free a number."""
         heappush(self._free, (number, number + 1))
 
     def resume(self, numbers: Iterable[int]) -> None:
-        """Take note of the numbers that keys are stored under."""
+        """Record the numbers that keys are stored under."""
         for number in sorted(numbers):
             if number > self._top:
                 self._free.append((self._top, number))  # rising, which is a heap

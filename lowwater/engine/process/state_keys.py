@@ -99,7 +99,7 @@ class StateKeys:
         return self._hash[ids & BELOW] if self._parted else hash_keys(columns)
 
     def _cover(self, room: int) -> None:
-        """Have space for the ids of a dictionary below ``room``."""
+        """Allocate space for ids below ``room``."""
         before = len(self._ids)
         self._ids = widened(self._ids, room, None)
         if self._parted:
@@ -109,7 +109,7 @@ class StateKeys:
             self._ids[before:] = range(before, room)
 
     def become(self, kinds: Kinds) -> None:
-        """Take keys as being of these types: those of the stage, of which these are some."""
+        """Set the types of keys to those of the whole stage."""
         if self.keys is None:
             self.keys = KeyDictionary(len(kinds))
         elif kinds == self._told and self.keys.kinds() == self._became:

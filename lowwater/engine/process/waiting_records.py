@@ -125,7 +125,7 @@ class WaitingRecords:
         return int(times.max()) if times.size else START_OF_TIME
 
     def put(self, bundle: Bundle, nth: int) -> None:
-        """Have the elements of a bundle wait. Amortised O(n log n).
+        """Queue the elements of a bundle. Amortised O(n log n).
 
         Args:
             bundle: The elements; ``values`` are their columns.
@@ -153,7 +153,7 @@ class WaitingRecords:
             self.journal.touch(rows)
 
     def take_before(self, watermark: int) -> PassedRecords | None:
-        """Take out the elements that a watermark has passed; ``None`` if there are none.
+        """Remove and return the elements that a watermark has passed; ``None`` if there are none.
 
         They come by time, at one time by input, and then as they arrived. O(n log n).
         """
@@ -223,7 +223,7 @@ class StoredWaiting:
         return {"births": self._waiting.births, "names": names, **self._rows.record()}
 
     def load(self, store: StateStore, record: dict[str, Any], watermark: int) -> None:
-        """Have the records wait that were stored.
+        """Queue the records that were stored.
 
         Raises:
             StateError: What is stored is damaged.

@@ -46,7 +46,7 @@ class KeptRecords:
         return tuple(self._types)
 
     def note_changes(self, changed: Callable[[Int64Array], None]) -> None:
-        """Have rows told whose stored form is out of date: their column holds other values now."""
+        """Report rows whose stored form is out of date, because their column was converted."""
         self._changed = changed
 
     def put(self, rows: Int64Array, columns: Mapping[str, Column]) -> None:
@@ -106,7 +106,7 @@ class KeptRecords:
         ]
 
     def expect(self, kinds: Iterable[Sequence[Any]]) -> None:
-        """Have the columns that were there when records were stored; the table is empty.
+        """Create the columns that existed when records were stored; the table is empty.
 
         Raises:
             StateError: A type cannot be read.
@@ -121,7 +121,7 @@ class KeptRecords:
         return [(name, type_to_bytes(kind)) for name, kind in self._former.items()]
 
     def expect_former(self, kinds: Iterable[Sequence[Any]]) -> None:
-        """Know what columns that hold Python values have held before.
+        """Restore which types the columns of Python values have held.
 
         Raises:
             StateError: A type cannot be read.

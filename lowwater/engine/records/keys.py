@@ -74,7 +74,7 @@ class KeyDictionary:
         return [part.kind for part in self._parts if part is not None]
 
     def become(self, kinds: Sequence[tuple[pa.DataType | None, str]]) -> None:
-        """Take keys as being of these types, as if another dictionary's had been seen here too.
+        """Widen the types of keys by those that another dictionary has seen.
 
         Args:
             kinds: What :meth:`kinds` of that one returned.
@@ -334,7 +334,7 @@ class _ObjectCodes:
         return len(self._codes)
 
     def beside(self, type: pa.DataType | None) -> None:
-        """Take note that elsewhere values are of this type; ``None`` for several."""
+        """Record the type of values seen elsewhere; ``None`` for several."""
         if self._type != _plain(type):
             self._type = None
 

@@ -73,16 +73,16 @@ class StoredKeys:
         return self._hash[ids]
 
     def know(self, ids: Int64Array, hashes: NDArray[np.uint64]) -> None:
-        """Take the hashes of keys as known."""
+        """Cache the hashes of keys."""
         self._cover(int(ids.max(initial=-1)) + 1)
         self._hash[ids], self._hashed[ids] = hashes, True
 
     def use(self, keys: KeyDictionary | None) -> None:
-        """Take keys from this dictionary."""
+        """Read keys from this dictionary from now on."""
         self._rows.keys = keys
 
     def want(self, ids: Int64Array) -> None:
-        """Have keys stored; ids may repeat."""
+        """Mark keys to be stored at the next commit; ids may repeat."""
         rows = self._rows
         if rows.keys is None or not ids.size:
             return
@@ -95,7 +95,7 @@ class StoredKeys:
             self._journal.touch(ids)
 
     def drop(self, ids: Int64Array) -> None:
-        """Have keys deleted, those of them that are stored; ids may repeat."""
+        """Mark stored keys among these to be deleted at the next commit; ids may repeat."""
         rows = self._rows
         ids = np.unique(ids[ids < len(rows.wanted)])
         ids = ids[rows.wanted[ids]]
@@ -352,7 +352,7 @@ def _column_of(values: Sequence[Any], kind: pa.DataType | None, dtype: np.dtype[
 
 
 def become(keys: KeyDictionary, kinds: Kinds) -> None:
-    """Have a dictionary take keys as being of these types."""
+    """Set the types of a dictionary's keys."""
     keys.become([(type_from_bytes(kind), dtype) for kind, dtype in kinds])
 
 

@@ -25,10 +25,10 @@ class Kept(Protocol):
         """Return what :meth:`expect` needs to know."""
 
     def expect(self, kinds: Any) -> None:
-        """Have the columns that were there when rows were stored; the table is empty."""
+        """Create the columns that existed when rows were stored; the table is empty."""
 
     def note_changes(self, changed: Callable[[Int64Array], None]) -> None:
-        """Have rows told whose stored form is out of date."""
+        """Call a function with rows whose stored form is out of date."""
 
 
 @final

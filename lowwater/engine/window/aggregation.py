@@ -309,7 +309,7 @@ class _Part:
         self._add_fields(self._aggregate)
 
     def _add_fields(self, aggregate: Aggregate) -> None:
-        """Have the columns of an aggregate, in its types."""
+        """Create the columns of an aggregate, with its types."""
         for column in aggregate.columns:
             name = f"{self.name}:{column.name}"
             if column.bag:
@@ -329,7 +329,7 @@ class _Part:
 
 
 def _take_notes(aggregate: Aggregate, notes: Mapping[str, Any]) -> None:
-    """Have an aggregate know what it knew, or what the one before it did, of its state."""
+    """Restore what an aggregate, or its predecessor, has learned about its state."""
     known: dict[str, Any] = getattr(aggregate, "notes", {})
     for name, value in notes.items():
         if isinstance(value, Mapping):

@@ -177,11 +177,11 @@ class WindowOperator:
         return self._state.table["key"][rows]
 
     def report_merges(self) -> None:
-        """Have steps report which windows merged into which, for traces."""
+        """Report in steps which windows merged into which, for traces."""
         self._reports_merges = True
 
     def report_replaced(self) -> None:
-        """Have steps report which windows with panes merged into others, unless they retract."""
+        """Report in steps which windows with panes merged into others, unless they retract."""
         self._state.note_replaced()
 
     def save(self, batch: Batch) -> None:

@@ -70,7 +70,7 @@ class ShownPanes:
         heads[rows] = panes
 
     def take(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Take the panes of windows off their chains: (panes, index into ``rows``).
+        """Unlink the panes of windows and return them: (panes, index into ``rows``).
 
         The caller reads them (:meth:`labels`, :meth:`values`) and then releases them.
         """

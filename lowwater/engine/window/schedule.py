@@ -188,7 +188,7 @@ class Schedule:
         return self._machine.next_deadline(self._state.table, rows, clock)
 
     def clear(self, rows: Int64Array) -> None:
-        """Have no entry be valid for rows that were just filled."""
+        """Invalidate all entries for rows that were just filled."""
         table = self._state.table
         for name in ("due", "hold", "clock_due"):
             if name in table.columns:

@@ -143,7 +143,7 @@ class SpilledWindows:
         }
 
     def resume(self, store: StateStore, record: dict[str, Any], ids: Int64Array) -> None:
-        """Take up what :meth:`record` said.
+        """Restore what :meth:`record` returned.
 
         Args:
             store: The store.
@@ -186,7 +186,7 @@ class SpilledWindows:
         return rows[among(parts, theirs)]
 
     def write(self, batch: Batch, leaving: Int64Array, waits: Waits, passed: int) -> None:
-        """Have rows leave memory, and put in order what was loaded since the last commit.
+        """Spill rows; rewrite or delete the stored copies of those loaded since the last commit.
 
         Args:
             batch: The batch.
@@ -273,7 +273,7 @@ class SpilledWindows:
             self._leave(known)
 
     def _leave(self, known: Int64Array) -> None:
-        """Know the keys no more of which nothing is in memory, nor of any other of their hash."""
+        """Forget keys without rows in memory, unless another key of their hash still has some."""
         out = self._state.rows_of(known) == self._away[known]
         hashes = self._keys.hashes(known)
         out &= ~among(hashes, hashes[~out])
@@ -495,7 +495,7 @@ class SpilledWindows:
     # -- keys ----------------------------------------------------------------------------------
 
     def _learn(self, store: StateStore, ids: Int64Array) -> None:
-        """Have keys be known."""
+        """Mark keys as known."""
         if not ids.size:
             return
         self._keys.use(self._state.keys)
@@ -508,7 +508,7 @@ class SpilledWindows:
         self._known[unknown] = True
 
     def _read_keys(self, store: StateStore, hashes: Hashes) -> Int64Array:
-        """Have the keys of some hashes be known of which windows are stored; return their ids."""
+        """Read the keys with some hashes that have stored windows; return their ids."""
         state = self._state
         stored = self._of_hash.get(store, hash_names(hashes))
         if not stored:

@@ -56,5 +56,5 @@ class Connecting(Generic[Connection]):
             return None
 
     def give_up(self) -> None:
-        """Have the connection closed as soon as it is there; without effect if it was returned."""
+        """Close the connection as soon as it is made; without effect if it was returned."""
         self._answer.cancel()

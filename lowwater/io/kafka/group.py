@@ -39,7 +39,7 @@ class GroupOffsets:
         """What the brokers have, as far as that is known."""
 
     def commit(self, offsets: Mapping[str, int]) -> None:
-        """Have the brokers take offsets, by partition, after what they were asked for before."""
+        """Commit offsets, by partition, after what was committed before."""
         if self._group is None:
             return
         self.serve()

@@ -124,7 +124,7 @@ class KafkaSource:
         return self._batches(position, size)
 
     def committed(self, position: Position) -> None:
-        """Have the offsets of the group follow the state."""
+        """Commit the stored offsets to the group."""
         if self.group is None:
             return
         offsets, following = position["at"], self._group

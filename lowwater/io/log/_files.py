@@ -100,7 +100,7 @@ class LogLock:
         _locks.add(self)
 
     def take(self, *, wait: bool = True) -> bool:
-        """Take the lock, unless this object has it already; return whether it has it now.
+        """Acquire the lock, unless this object has it already; return whether it has it now.
 
         Args:
             wait: Whether to wait until another holder releases it.

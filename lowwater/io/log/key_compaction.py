@@ -320,7 +320,7 @@ class _SegmentFrames:
 
 
 def _count(segment: Segment, end: int, last: LastRecords) -> tuple[pa.Schema, int, int]:
-    """Take in the records of a segment; return its schema, its size and their number."""
+    """Add the records of a segment; return its schema, its size and their number."""
     count = 0
     with closing(_SegmentFrames(segment, end)) as frames:
         for stored in frames.records():

@@ -60,7 +60,7 @@ class LastRecords:
         """Whether each segment has to be rewritten."""
 
     def add(self, stored: FrameRecords, where: str) -> None:
-        """Take in the records of the next frame. O(n) expected.
+        """Add the records of the next frame. O(n) expected.
 
         Args:
             stored: The records; those of all earlier offsets were taken in before.

@@ -311,7 +311,7 @@ def _uint32(data: Bytes, at: Int64Array) -> Int64Array:
 
 
 def _tuples(data: Bytes, at: Int64Array, count: int) -> tuple[list[_Values], Int64Array]:
-    """Take rows of one layout apart; return their columns, and where each row ends."""
+    """Parse rows of one layout; return their columns, and where each row ends."""
     counts = data[at].astype(np.int64) << 8 | data[at + 1]
     if (counts != count).any():
         raise InternalError(f"a row in the replication slot has not {count} columns")

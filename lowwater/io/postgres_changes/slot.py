@@ -148,7 +148,7 @@ def _confirmed(connection: Any, slot: str) -> int:
 
 
 def advance(connection: Any, slot: str, lsn: int) -> None:
-    """Let the server forget what a slot keeps before a position."""
+    """Release what the server keeps for a slot before a position."""
     connection.execute("SELECT pg_replication_slot_advance(%s, %s)", (slot, lsn_text(lsn)))
 
 

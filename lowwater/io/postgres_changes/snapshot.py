@@ -129,7 +129,7 @@ class TableSnapshot:
         )
 
     def close(self) -> None:
-        """Let the snapshot go."""
+        """Release the snapshot."""
         self._connection.close()
 
 

@@ -90,7 +90,7 @@ class PostgresChanges:
         return self._batches(position, size, durable=True)
 
     def committed(self, position: Position) -> None:
-        """Have the slot follow the state."""
+        """Confirm the stored position to the slot."""
         lsn = position["at"][0]
         if self._told == [lsn]:
             return

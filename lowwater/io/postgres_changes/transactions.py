@@ -87,7 +87,7 @@ class TransactionCutter:
         return self.at
 
     def feed(self, messages: Sequence[bytes]) -> None:
-        """Take the next messages; those about other tables are dropped."""
+        """Add the next messages; those about other tables are dropped."""
         kept: list[bytes] = []
         for message in messages:
             kind, weight = message[0], self._weight(message)

@@ -90,7 +90,7 @@ class OutputFolder(Protocol):
         ...
 
     def taking(self, examine: Callable[[], object]) -> AbstractContextManager[None]:
-        """Take the folder, and keep it if the block succeeds.
+        """Lock the folder, and keep the lock if the block succeeds.
 
         Args:
             examine: Called once no other run can take the folder, before anything is removed. If
@@ -121,5 +121,5 @@ class OutputFolder(Protocol):
         ...
 
     def release(self) -> None:
-        """Let other runs take the folder; a second call does nothing."""
+        """Release the folder for other runs; a second call does nothing."""
         ...

@@ -293,7 +293,7 @@ def _not_whole(place: str, kind: str) -> InvalidArgument:
 
 @contextmanager
 def _told(place: str, *but: type[OSError]) -> Iterator[None]:
-    """Say in the user's words that a store refuses. They raise errors of any kind.
+    """Translate what a store refuses into the user's words. They raise errors of any kind.
 
     Raises:
         DataError: In place of any error but ``but`` and those of this library.

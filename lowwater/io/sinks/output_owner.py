@@ -67,7 +67,7 @@ class PlaceLock:
 
     @contextmanager
     def taking(self) -> Iterator[None]:
-        """Take the lock; keep it if the block succeeds, release it if it raises.
+        """Acquire the lock; keep it if the block succeeds, release it if it raises.
 
         Raises:
             StateError: A live run has it.

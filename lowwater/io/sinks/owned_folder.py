@@ -173,7 +173,7 @@ class OwnedFolder:
     def deliver(
         self, files: Mapping[str, bytes], rows: Mapping[str, int], *, waits: bool = False
     ) -> None:
-        """Take the files of a delivery: publish them, or let them collect.
+        """Publish the files of a delivery, or let them collect.
 
         Args:
             files: What they hold.
@@ -242,7 +242,7 @@ class OwnedFolder:
                 self._pending.clear()
 
     def release(self) -> None:
-        """Let other runs take the folder; a second call does nothing."""
+        """Release the folder for other runs; a second call does nothing."""
         self._folder.release()
 
     def close(self, *, complete: bool) -> None:

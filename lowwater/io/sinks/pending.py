@@ -152,7 +152,7 @@ class Pending:
         *,
         leaves: bool = False,
     ) -> None:
-        """Take up what has collected; remove what is published already, or comes again.
+        """Resume what has collected; remove what is published already, or is delivered again.
 
         Args:
             known: What was there at the last commit; ``None`` if the state does not say.
@@ -285,7 +285,7 @@ class Pending:
     def _difference(
         self, name: str, facts: Sequence[int], entries: Mapping[str, Entry]
     ) -> str | None:
-        """Say how a file differs from what was written, if it does; its bytes are read once."""
+        """Return how a file differs from what was written, if it does; its bytes are read once."""
         size, crc, _ = facts
         if name not in entries:
             return "is gone"
@@ -318,7 +318,7 @@ class Pending:
         return [len(data), zlib.crc32(data), rows]
 
     def _told(self, known: Mapping[str, Sequence[int]]) -> str:
-        """Say which files are lost, and how many rows with them."""
+        """Return which files are lost, and how many rows with them."""
         lost = list(self._lost.items())
         told = ", ".join(f"{name!r} {what}" for name, what in lost[:_SHOWN])
         if len(lost) > _SHOWN:

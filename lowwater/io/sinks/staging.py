@@ -125,7 +125,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def refusals(path: str) -> Iterator[None]:
-    """Say in the user's words that the operating system refuses.
+    """Translate what the operating system refuses into the user's words.
 
     Raises:
         DataError: In place of an ``OSError``.

@@ -72,7 +72,7 @@ class Upserts:
         self._within(lambda: self._look(overwrite=overwrite), end="ROLLBACK")
 
     def prepare(self, *, overwrite: bool) -> None:
-        """See that the table is ours, and enter it into the ledger if it is new.
+        """Check that the table is ours, and enter it into the ledger if it is new.
 
         Args:
             overwrite: Whether the output of another writer is to be dropped.

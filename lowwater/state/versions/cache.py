@@ -59,7 +59,7 @@ class Cache:
         return path
 
     def add(self, directory: str, name: str, source: Path) -> None:
-        """Have a table at hand that is at the root, or soon will be."""
+        """Cache a table that is at the root, or soon will be."""
         folder = self._tables / directory
         with _local_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)

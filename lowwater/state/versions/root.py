@@ -218,7 +218,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def _told(what: str, where: str, hint: str) -> Iterator[None]:
-    """Tell of errors as a user understands them. Filesystems raise errors of any kind."""
+    """Translate errors into the user's words. Filesystems raise errors of any kind."""
     try:
         yield
     except (StateError, InvalidArgument):

@@ -183,7 +183,7 @@ class InputCounts:
             step.add(counts)
 
     def differences(self, given: int, *, whole: bool) -> Iterator[str]:
-        """Say where records were lost between an origin and a stage.
+        """Return where records were lost between an origin and a stage.
 
         Args:
             given: How many records the origin has given.
@@ -221,7 +221,7 @@ _COUNTS = ("since", "read", "rejected", "shared", "taken", "invalid", "sound", "
 
 
 def stage_difference(metrics: StageMetrics) -> str | None:
-    """Say which records of a stage are nowhere; ``None`` if each is somewhere."""
+    """Return which records of a stage are unaccounted for; ``None`` if there are none."""
     parts = {
         "admitted": metrics.admitted,
         "dropped": metrics.dropped,
