@@ -321,6 +321,8 @@ class LevelRun:
             ended: Whether the input has ended: no message will come of any source.
         """
         output = LevelOutput()
+        # Spark gives rows in any order; the order of senders makes output the same in every
+        # attempt.
         messages = sorted(messages, key=lambda message: (message.origin, *message.order))
         self._move_clock(messages, now)
         self._hear(messages, ended=ended)
@@ -330,6 +332,7 @@ class LevelRun:
             tables_in = sorted(arrived.get(node.number, {}).items())
             bundles = [Elements.of_tables(tables) for _, tables in tables_in]
             counts.events = sum(map(len, bundles))
+            # After the messages were heard: a watermark covers the elements that came with it.
             to = self.input_watermark(node)
             sent: list[tuple[Edge, Elements]] = []
             if isinstance(run, DuplicatesRun):
@@ -516,6 +519,7 @@ class LevelRun:
         output: LevelOutput,
     ) -> None:
         """Send a node's output, and its watermark, to all key groups that read it."""
+        # Sent to every key group: one that gets no elements would hold its readers otherwise.
         watermark = self.output_watermark(run)
         groups = self._options.key_groups
         packed: dict[tuple[int, int], dict[Port, Any]] = {
@@ -557,6 +561,7 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
     if node.drops_duplicates:
         return DuplicatesRun(node)
     stage = node.stage
+    # Its duplicates are dropped at a node of their own, where all records of an id meet.
     if is_split(stage):
         stage = replace(stage, deduplication=None)
     is_end, is_read = node.number in options.ends, bool(levels.out_of(node))

@@ -133,7 +133,7 @@ class Opened:
         check_process(self._process)
 
     def publish_due(self) -> None:
-        """Have sinks publish what has waited for long."""
+        """Publish in sinks what has waited for long."""
         for sink in self._collecting:
             sink.publish_due()
 

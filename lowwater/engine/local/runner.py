@@ -366,6 +366,7 @@ class LocalRun:
                 reader.ended = True
                 reader.end()
                 self._verdict.judge_source(reader)
+                # The end of the last source is one turn with the end of input, below.
                 if self.ending:
                     break
                 yield from self._turn(began)
@@ -483,12 +484,15 @@ class LocalRun:
         may = which_may_read(at, self._max_skew_us)
         now = time.monotonic()
         ready = [place for place in may if left[place].due_at <= now]
+        # None is due for a poll yet: take the one that is due first.
         if not ready:
             return left[min(may, key=lambda place: left[place].due_at)]
         return left[min(ready, key=lambda place: left[place].watermark())]
 
     def _read(self, reader: SourceReader, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
+        # A heartbeat: time has passed, so timers may be due and an idle source may stop holding
+        # others.
         if not records.length and not unread:
             self._move_clock(reader.now())
             reader.rest(records.rest_seconds, self._clock)
@@ -513,8 +517,12 @@ class LocalRun:
                 if not resumed:
                     yield self._dead_letters(cut)
                 continue
+            # Counted before it is skipped: the ledger of a resumed batch is that of the whole
+            # batch.
             done += 1
             self._ledger.hand(cut.bundles, done=done <= resumed)
+            # An earlier run processed this bundle; it is cut again only so that the next ones are
+            # the same.
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
@@ -589,6 +597,8 @@ class LocalRun:
         # which keys it sees first, and so on where they are computed.
         earlier: dict[str, list[StageAdmission]] = {}
         for entry in self._between[run.number]:
+            # Which key a stage computes first differs between runners; what depends on order is
+            # sorted.
             records = outputs.get(entry.output)
             if records is not None and entry.minds_order:
                 records = in_order(records, run.stage)

@@ -297,9 +297,14 @@ class SourceReader:
                 was one of several bundles.
         """
         if fresh:
+            # An empty batch between restart and batch leaves the batch counted by the earlier run.
             self.was_counted = self.was_counted and not records.length + len(records.unreadable)
+            # The cutting of a resumed batch is that of the earlier run, and holds for that batch
+            # alone.
             if self._cutting is not self._usual:
                 self._cut_as_usual()
+            # Admission learns types from what it sees: a resumed run has to begin where this batch
+            # began.
             if self._durable:
                 self._learned = self._learn()
             self._rows = records.length
@@ -338,6 +343,7 @@ class SourceReader:
         left = stepped.records
         own.require(stepped)
         are_gone = bool(stepped.rejects) and not left.length
+        # The event time does not exist before the later steps, so nothing can be cut by it yet.
         if len(entries) == 1 and not are_gone and self.read.time not in set(left.columns):
             yield from self._cuts_for_one_stage(entries[0], records)  # later steps make it
             return
@@ -525,6 +531,7 @@ class SourceReader:
         if admitted.errors:
             yield admitted.errors
         bundle = admitted.bundle
+        # Bundles that share one dictionary look up each distinct key once, not once a bundle.
         if len(bundle) > self._size:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
         batch = self._batch_cut(
@@ -602,6 +609,7 @@ class SourceReader:
             reading = _own_admission(self.read, "dead_letter")
             rejects = timed_rejects(stepped, steps, time, reading, arrived)
         if rejects is None:
+            # An estimator that names a column must not look for it here.
             if not records.length:  # of which the columns may be any
                 return _BatchCut((), times, ObservedBatch(records, kept, format))
             cuts = [(cut, cut.start, cut.stop) for cut in self._cutter.cuts(records, kept)]

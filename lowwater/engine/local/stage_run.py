@@ -101,6 +101,7 @@ class StageRun:
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
+        # What workers hold is fetched first, so that it is saved in the same batch.
         self._gather()
         self.operator.save(batch)
         self._duplicates.save(batch, self.operator.watermark)
@@ -138,6 +139,7 @@ class StageRun:
             bundle, step = self.stage.work.step(self.stage, incoming, kept)
             born = 0 if self._pairs is None else self._pairs.births(step)
             if self._store is not None:
+                # A bundle is loaded for as a whole; only advances are cut in portions.
                 (step,) = operator.prepare(self._store, step)
             output = operator.step(step)
             if self._recorder is not None:

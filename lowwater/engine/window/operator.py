@@ -360,6 +360,7 @@ class WindowOperator:
             isinstance(step, EndOfInput)
             or (isinstance(step, WatermarkAdvance) and step.to >= self.watermark)
         ):
+            # The portions that remain are about windows as they were when the advance began.
             raise InternalError(f"{type(step).__name__} came in the midst of an advance")
         match step:
             case Bundle():
@@ -387,6 +388,7 @@ class WindowOperator:
         self._arrived += len(bundle)
         keys, slices = self._slices(bundle)
         late = DroppedElements(self.watermark, slices)
+        # Elements of one slice are in the same windows, so one of each slice is placed for all.
         alike = bundle if slices is None else slices.bundle
         element, start, end = self._placement.assign(alike, self.watermark, late)
         if not len(start):
@@ -442,6 +444,7 @@ class WindowOperator:
             rows: The row of each (element or slice, window).
             late: The elements that were dropped from a window.
         """
+        # Rows then stand for elements one to one.
         if element is None:
             self.admitted += len(rows)
             return
@@ -533,6 +536,7 @@ class WindowOperator:
         expired = None
         if self._shrinks:
             expired = self._placement.expiry(table["end"][touched]) <= self.watermark
+        # Nothing can fire, so the trigger is not evaluated: the common case of bundles in order.
         elif not machine.fires_before_completion and not complete.any():
             return None
         moments = Moments(complete, True, self.clock, self.watermark)
@@ -556,6 +560,7 @@ class WindowOperator:
         # in the same order as the others (S-O5).
         reach = min(to, saturating_add(upto, self._placement.lateness_us))
         dues = self._schedule.by_watermark
+        # `first` is a lower bound that costs nothing: most advances make nothing due.
         if dues.first > reach:
             self.watermark = to
             return NOTHING
@@ -564,8 +569,12 @@ class WindowOperator:
         due = self._schedule.due(rows, before)
         end = self._state.table["end"][rows]
         completing = (end > before) & (end <= to)
+        # A window that completes in this step has its turn at its end, even if its trigger is due
+        # later.
         turn = np.where(completing, np.minimum(due, end), due)
         now = (due <= to) & (turn <= upto)
+        # The queue is lazy: a row is popped at the time it was queued for, which may have moved
+        # since.
         dues.push(rows[~now], due[~now])
         rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
         if not rows.size:
@@ -609,6 +618,8 @@ class WindowOperator:
                 batches.append(panes)
             at = machine.next_deadline(table, rows, at)
         self.clock = to
+        # Timers that set each other fire in several rounds, but panes come in the order of one
+        # step.
         if len(batches) < 2:
             return StageOutput(only(batches[0] if batches else None))
         return StageOutput(only(PaneBatch.concat(batches).take(PaneOrder.together(orders))))
@@ -638,6 +649,8 @@ class WindowOperator:
             The panes, and the rows that are still there.
         """
         state, table = self._state, self._state.table
+        # A finished window remains until it expires, so that late elements are known to be closed
+        # (S-R3).
         was_finished = table["finished"][rows]
         ready = self._machine.ready(table, rows, moments) & ~was_finished
         if expired is None and not np.count_nonzero(ready):

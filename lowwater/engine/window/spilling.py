@@ -208,6 +208,7 @@ class SpilledWindows:
             queue.change(batch, *entries, until)
         if leaving.size:
             table = self._state.table
+            # The first to leave: until then nobody asked which keys have windows elsewhere.
             if not self._windows:  # all keys are in memory with all their windows
                 ids = distinct(table["key"][table.live()])
                 self._cover(int(ids[-1]) + 1)
@@ -269,6 +270,7 @@ class SpilledWindows:
             self._of_hash.put(batch, hash_names(some), some, values)
         gone = changed[~among(changed, some)]
         self._of_hash.delete(batch, hash_names(gone), gone)
+        # Keys are forgotten last, as reading them again costs a lookup for each bundle.
         if state.key_bytes > self._key_bytes:
             self._leave(known)
 
@@ -378,6 +380,7 @@ class SpilledWindows:
         for at, name in self._dues.upto(store, reach):
             if name in self._loaded:
                 continue
+            # Windows that come due at one time fire together, so a portion never ends between them.
             if at != last and last is not None and len(names) >= min(most, _CHUNK):
                 rows.append(self._load(store, names))
                 windows, names = windows + len(rows[-1]), []
@@ -404,6 +407,7 @@ class SpilledWindows:
 
     def load_holder(self, store: StateStore, low: int) -> Int64Array:
         """Load the part with the earliest hold, if it is before an instant; return its rows."""
+        # A queue may still name parts that were loaded since: they hold by their rows in memory.
         for at, name in self.holds.upto(store, low - 1):
             self.holds.first = at
             if name not in self._loaded:
@@ -469,6 +473,7 @@ class SpilledWindows:
         self, store: StateStore, hashes: Hashes, places: Int64Array, ids: Int64Array
     ) -> Int64Array:
         """Return the ids of keys with some hashes and places; read them if they are not known."""
+        # Looking through the keys in memory saves reads where many are asked for.
         if not ids.size and _FEW * len(hashes) >= len(self._known):  # few are read as quickly
             ids = np.flatnonzero(self._known & (self._away > 0))
             ids = ids[among(self._keys.hashes(ids), hashes)] if ids.size else ids
