@@ -17,7 +17,7 @@ import lowwater as lw
 from benchmarks.events import DISORDER_US, events_file
 from examples.session_leaders import leaders
 from lowwater.engine.local.stage_run import StageRun
-from lowwater.pipeline.run import Outcomes
+from lowwater.pipeline.outcomes import Outcomes
 
 BOUNDARY_TARGET = 0.15
 PARTITIONS_TARGET = 0.05

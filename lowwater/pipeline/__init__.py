@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from lowwater._on_use import on_use
 
 if TYPE_CHECKING:
-    from lowwater.pipeline.changelog import changelog as changelog
-    from lowwater.pipeline.changelog import debezium as debezium
+    from lowwater.pipeline.change_readers import changelog as changelog
+    from lowwater.pipeline.change_readers import debezium as debezium
     from lowwater.pipeline.final import FinalPanes as FinalPanes
     from lowwater.pipeline.fluent import JoinedStream as JoinedStream
     from lowwater.pipeline.fluent import KeyedStream as KeyedStream
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline.handle import RunHandle as RunHandle
     from lowwater.pipeline.installation import Info as Info
     from lowwater.pipeline.installation import info as info
+    from lowwater.pipeline.outcomes import RunOptions as RunOptions
     from lowwater.pipeline.outputs import Writing as Writing
     from lowwater.pipeline.outputs import run as run
     from lowwater.pipeline.outputs import start as start
@@ -37,13 +38,12 @@ if TYPE_CHECKING:
     from lowwater.pipeline.readers import read_postgres_changes as read_postgres_changes
     from lowwater.pipeline.result import Result as Result
     from lowwater.pipeline.result import Run as Run
-    from lowwater.pipeline.run import RunOptions as RunOptions
     from lowwater.pipeline.runnable import to_spark as to_spark
     from lowwater.pipeline.tables import GroupedTable as GroupedTable
     from lowwater.pipeline.tables import Table as Table
 
 _PLACES = {
-    "lowwater.pipeline.changelog": "changelog debezium",
+    "lowwater.pipeline.change_readers": "changelog debezium",
     "lowwater.pipeline.final": "FinalPanes",
     "lowwater.pipeline.fluent": "JoinedStream KeyedStream Pipeline Processed Stream WindowedStream",
     "lowwater.pipeline.forms": "Element",
@@ -55,7 +55,7 @@ _PLACES = {
         "read_jsonl read_kafka read_log read_parquet read_postgres_changes"
     ),
     "lowwater.pipeline.result": "Result Run",
-    "lowwater.pipeline.run": "RunOptions",
+    "lowwater.pipeline.outcomes": "RunOptions",
     "lowwater.pipeline.runnable": "to_spark",
     "lowwater.pipeline.tables": "GroupedTable Table",
 }

@@ -53,7 +53,7 @@ from lowwater.triggers import Trigger
 from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
-    from lowwater.engine.process.output import Order
+    from lowwater.engine.process.outputs import Order
     from lowwater.pipeline.joins import JoinInputs
     from lowwater.pipeline.tables import Table
 

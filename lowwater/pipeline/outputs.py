@@ -20,7 +20,7 @@ from lowwater.engine.local.delivery import Checks, Place, Sink, check_sink
 from lowwater.errors import InvalidArgument, StateError, describe, explains
 from lowwater.io.paths import PathLike, as_paths, is_remote
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
-from lowwater.pipeline.run import Outcomes, RunOptions
+from lowwater.pipeline.outcomes import Outcomes, RunOptions
 from lowwater.pipeline.vocabulary import no_step
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from lowwater.pipeline.forms import (
     as_pandas,
     as_polars,
 )
-from lowwater.pipeline.run import Outcomes
+from lowwater.pipeline.outcomes import Outcomes
 from lowwater.pipeline.vocabulary import RESULTS_ELSEWHERE, no_step
 from lowwater.time import DurationLike, Instant
 

@@ -13,6 +13,7 @@ from lowwater.engine.local.delivery import Sink
 from lowwater.errors import InvalidArgument, NoItems, describe, explains
 from lowwater.io.paths import PathLike
 from lowwater.pipeline.forms import BatchT, Form, ItemT
+from lowwater.pipeline.outcomes import Outcomes, RunOptions, refuse_endless
 from lowwater.pipeline.result import (
     Result,
     Run,
@@ -20,7 +21,6 @@ from lowwater.pipeline.result import (
     batches_of,
     items_of,
 )
-from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
 
 if TYPE_CHECKING:
     import pandas as pd

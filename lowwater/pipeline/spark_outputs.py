@@ -8,8 +8,8 @@ from typing import Any
 from lowwater.engine.graph.graph import MAIN, Graph
 from lowwater.errors import InvalidArgument, load_extra
 from lowwater.explain.findings import findings_of
+from lowwater.pipeline.outcomes import heed
 from lowwater.pipeline.outputs import Writing
-from lowwater.pipeline.run import heed
 
 
 def on_spark(spark: Any, outputs: Sequence[Writing], options: Mapping[str, Any]) -> Any:

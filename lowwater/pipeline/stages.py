@@ -43,7 +43,7 @@ from lowwater.pipeline.checks import (
 from lowwater.time import format_duration
 
 if TYPE_CHECKING:
-    from lowwater.engine.process.output import Order
+    from lowwater.engine.process.outputs import Order
 
 ResultTypes = Mapping[str, pa.DataType | None]
 """The types of aggregates by name; ``None`` for one that only a run can tell."""
@@ -216,7 +216,7 @@ def process_stage(
             not known, or not one for this lateness.
     """
     from lowwater.engine.process.definition import Definition
-    from lowwater.engine.process.output import Order
+    from lowwater.engine.process.outputs import Order
     from lowwater.engine.stages.computed import Computed, kind_taken
 
     if order not in get_args(Order):

@@ -53,8 +53,8 @@ from lowwater.pipeline.joins import (
     joined_as_records,
     known_columns,
 )
+from lowwater.pipeline.outcomes import Outcomes, RunOptions, refuse_endless
 from lowwater.pipeline.outputs import Writing
-from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
 from lowwater.pipeline.stages import (
     StreamParts,
     check_keys,

@@ -22,7 +22,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.engine.stages.passed import Passed
 from lowwater.errors import InvalidArgument
-from lowwater.pipeline.run import Outcomes, RunOptions
+from lowwater.pipeline.outcomes import Outcomes, RunOptions
 from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelRun
 from lowwater.spark.levels import Levels
 from lowwater.spark.messages import Message

@@ -22,7 +22,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe
 from lowwater.pipeline import Pipeline, Result, Stream
 from lowwater.pipeline.fluent import Processed
-from lowwater.pipeline.run import RunOptions
+from lowwater.pipeline.outcomes import RunOptions
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
 from lowwater.testing._inputs import columns_of, times_of

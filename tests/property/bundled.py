@@ -28,7 +28,7 @@ from lowwater.engine.window.standing import Replaced, standing
 from lowwater.io.in_memory import IterableSource
 from lowwater.pipeline import Stream
 from lowwater.pipeline.forms import ElementForm, PaneForm
-from lowwater.pipeline.run import Outcomes, RunOptions
+from lowwater.pipeline.outcomes import Outcomes, RunOptions
 from lowwater.pipeline.tables import Table
 from lowwater.state.codec import decode, encode
 from lowwater.state.memory import MemoryContents, MemoryStore
@@ -36,7 +36,7 @@ from lowwater.state.store import Batch
 from lowwater.time import Instant
 from tests.property.simulated_workers import SimulatedWorkers
 
-_RUN = import_module("lowwater.pipeline.run")  # the package has a function of that name
+_RUN = import_module("lowwater.pipeline.outcomes")  # the package has a function of that name
 SECOND = 1_000_000
 BASE = 1_700_000_000 * SECOND
 

@@ -39,7 +39,7 @@ from lowwater.errors import DataError, StateError
 from lowwater.io.log import frame_format
 from lowwater.io.sinks import Callback
 from lowwater.pipeline import Pipeline
-from lowwater.pipeline.run import Outcomes
+from lowwater.pipeline.outcomes import Outcomes
 from lowwater.state.codec import decode, encode
 from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryStore

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 import lowwater as lw
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from tests.property.bundled import SECOND
 
 BOTH: tuple[Order, ...] = ("arrival", "event_time")

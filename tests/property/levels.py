@@ -19,7 +19,7 @@ from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceCut
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.records.batch import Records
-from lowwater.pipeline.run import Outcomes
+from lowwater.pipeline.outcomes import Outcomes
 from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelRun
 from lowwater.spark.levels import Levels
 from lowwater.spark.messages import Message

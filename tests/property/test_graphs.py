@@ -15,7 +15,7 @@ from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.stages.windowed import Windowed
 from lowwater.pipeline.fluent import Processed
-from lowwater.pipeline.run import Outcomes
+from lowwater.pipeline.outcomes import Outcomes
 from lowwater.time import START_OF_TIME
 from tests.examples import examples
 from tests.property.graphs import BASE, PARTS, SECOND, Batches, Drawn, drawn, seconds

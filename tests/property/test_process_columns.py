@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore

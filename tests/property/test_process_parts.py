@@ -19,7 +19,7 @@ from lowwater.engine.local.parted_process import KeyKinds, PartedProcess
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import PARTS
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import KEY_GROUPS, key_groups
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance

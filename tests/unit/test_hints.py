@@ -17,7 +17,7 @@ import pytest
 import lowwater as lw
 from lowwater.engine.graph.sources import option_to_wait, options_to_end
 from lowwater.io.log import Log
-from lowwater.pipeline.run import RunOptions
+from lowwater.pipeline.outcomes import RunOptions
 from tests.paths import ROOT
 
 PACKAGE = ROOT / "lowwater"

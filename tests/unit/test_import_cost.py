@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import lowwater.time
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,14 @@ print(len(own))
     loaded, count = run.stdout.splitlines()
     assert loaded == ""
     assert int(count) <= 190
+
+
+@pytest.mark.parametrize("path", sorted(Path(lowwater.time.__file__).parent.rglob("__init__.py")))
+def test_no_name_imported_on_use_is_also_a_module(path: Path) -> None:
+    """Importing ``package.name`` would put the module in the place of what is called so."""
+    places = re.findall(r'^    "lowwater[\w.]*": ([^:]*?),$', path.read_text("utf-8"), re.M | re.S)
+    names = {name for names in places for name in re.findall(r"\w+", names)}
+    modules = {one.stem for one in path.parent.glob("*.py")} | {
+        one.name for one in path.parent.iterdir() if (one / "__init__.py").exists()
+    }
+    assert not names & modules

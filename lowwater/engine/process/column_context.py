@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowwater.engine.process.column_cells import ColumnBounds, instants
 from lowwater.engine.process.column_state import ColumnState
-from lowwater.engine.process.output import sign_of
+from lowwater.engine.process.outputs import sign_of
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_output import MAIN, Emitted

@@ -13,7 +13,7 @@ from lowwater.engine.process.column_context import KeyedBatch, column_context_ty
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.stored_facts import StoredFacts
 from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT

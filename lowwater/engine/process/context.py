@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from lowwater.engine.process.cell import ScopeCursor, own
-from lowwater.engine.process.output import OutputBuffer, sign_of
+from lowwater.engine.process.outputs import OutputBuffer, sign_of
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.records.panes import Kind

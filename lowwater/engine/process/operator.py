@@ -12,7 +12,7 @@ from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_parts import parts_of, parts_of_hashes, place_of_part
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.record_persistence import StoredProcess
 from lowwater.engine.process.unfit import sifted

@@ -16,7 +16,7 @@ from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.context import HookBounds, TimerState, context_type
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.key_parts import SHIFT
-from lowwater.engine.process.output import OutputBuffer
+from lowwater.engine.process.outputs import OutputBuffer
 from lowwater.engine.process.record_persistence import StoredProcess
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.window.placement import Placement
 from lowwater.errors import StateError
 from lowwater.state.codec import Encoded, decode, encode

@@ -16,7 +16,7 @@ from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.outline import outline
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle

@@ -25,7 +25,7 @@ from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.window import window_state as _window_state
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.fluent import Processed
-from lowwater.pipeline.run import Outcomes
+from lowwater.pipeline.outcomes import Outcomes
 from tests.unit.engine.local.back_pressure_runs import (
     SECOND,
     WatchedSource,

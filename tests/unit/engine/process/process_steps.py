@@ -8,7 +8,7 @@ import numpy as np
 
 import lowwater as lw
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.records.batch import columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_output import StageOutput

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.process import record_execution
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.outputs import Order
 from lowwater.engine.window.windowing import Windowing
 from lowwater.pipeline.state_tools import verify_state
 from tests.unit.engine.local.durable_runs import output, run, stopped, write_files
