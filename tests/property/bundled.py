@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeAlias, final
 from unittest import mock
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 import lowwater as lw
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.sources import Position
+from lowwater.engine.local import worker_pool
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.steps import PaneBatch
@@ -36,7 +36,6 @@ from lowwater.state.store import Batch
 from lowwater.time import Instant
 from tests.property.simulated_workers import SimulatedWorkers
 
-_RUN = import_module("lowwater.pipeline.outcomes")  # the package has a function of that name
 SECOND = 1_000_000
 BASE = 1_700_000_000 * SECOND
 
@@ -453,7 +452,7 @@ class _Driven:
         }
         if self._workers is not None:
             options["workers"] = self._workers
-        with mock.patch.object(_RUN, "Workers", SimulatedWorkers):
+        with mock.patch.object(worker_pool, "Workers", SimulatedWorkers):
             outcomes = Outcomes(ends, options, durable=self._durable, memory=self._memory)
         self._run = outcomes.local
         graph = self._run.graph

@@ -14,12 +14,10 @@ from lowwater.engine.process.declarations import CellKind
 ROOT = Path(lowwater.__file__).parent
 OPEN = {
     "display/text.py": "any value of the user's may be shown",
-    "engine/graph/outline.py": "stateless steps are a protocol: those of the engine have no text",
     "engine/graph/described.py": "any value of the user's may be an argument of a combiner",
     "io/sinks/object_stores.py": "stores say when a file was written in values of any type",
     "pipeline/relocation.py": "a stored value is of any plain type",
     "engine/local/covered_records.py": "stateless steps are a protocol: others may make the time",
-    "pipeline/checks.py": "stateless steps are a protocol: the columns after others are not known",
     "testing/_oracle_windows.py": "window functions are a protocol",
 }
 """Where the subject is not of a closed set of types, and why."""

@@ -353,6 +353,9 @@ def test_a_state_path_with_other_things_in_it(tmp_path: Path) -> None:
 READ_ONLY = """
 import os, sys
 from pathlib import Path
+# Before the rights are gone: another user may not be able to read the modules.
+import lowwater.engine.local.durable, lowwater.io.sinks.folders
+from concurrent.futures import ThreadPoolExecutor
 from lowwater.errors import LowwaterError
 from tests.unit.engine.local.durable_runs import pipeline, run
 folder = Path(sys.argv[1])
