@@ -66,13 +66,20 @@ class Findings:
         return "\n".join(map(str, self.findings)) or "no problems found"
 
 
-def check(pipeline: Any, *, runner: Literal["embedded", "spark"] = "embedded") -> Findings:
+def check(
+    pipeline: Any,
+    *,
+    runner: Literal["embedded", "spark"] = "embedded",
+    until: Literal["end", "available"] = "end",
+) -> Findings:
     """Check a pipeline for likely mistakes, without running it.
 
     Args:
         pipeline: The result of ``aggregate``, ``group``, ``process`` or ``join``, a table, or a
             pipeline with a sink.
         runner: ``"spark"`` adds a note for each source of which Spark may make something else.
+        until: ``"available"`` checks it for runs that leave the input open: only sources with
+            ``ends=True`` end.
 
     Raises:
         InvalidArgument: The value is none of these.
@@ -97,44 +104,59 @@ def check(pipeline: Any, *, runner: Literal["embedded", "spark"] = "embedded") -
             where="check(runner=)",
             hint="Name one of the two",
         )
-    graph = Graph.of([stage])
-    found = findings_of(graph, [(stage, getattr(pipeline, "_sinks", ()))])
+    if until not in ("end", "available"):
+        raise InvalidArgument(
+            f"{describe('until', until)} is neither 'end' nor 'available'",
+            where="check(until=)",
+            hint="Name one of the two",
+        )
+    graph, goes_on = Graph.of([stage]), until == "available"
+    found = findings_of(graph, [(stage, getattr(pipeline, "_sinks", ()))], goes_on=goes_on)
     return found if runner == "embedded" else Findings((*found, *spark_findings(graph)))
 
 
-def findings_of(graph: Graph, outputs: Iterable[tuple[Stage, Sequence[Sink]]]) -> Findings:
+def findings_of(
+    graph: Graph, outputs: Iterable[tuple[Stage, Sequence[Sink]]], *, goes_on: bool = False
+) -> Findings:
     """Check a graph. O(stages + flows), and O(sources) for each stage.
 
     Args:
         graph: The graph.
         outputs: The stages whose output leaves it, and the sinks of each.
+        goes_on: Whether runs end with what is there, and leave the input open for the next one.
     """
     upstream = _reads_upstream(graph)
-    found = [finding for read in graph.reads for finding in _of_read(graph, read, upstream)]
+    endless = frozenset(read for read in graph.reads if is_endless(read, goes_on=goes_on))
+    found = [
+        finding for read in graph.reads for finding in _of_read(graph, read, upstream, endless)
+    ]
     for stage in graph.stages:
-        found += _of_stage(stage, graph.name_of(stage), upstream)
+        found += _of_stage(stage, graph.name_of(stage), upstream, endless)
     for stage, sinks in outputs:
         found += _of_output(graph, stage, sinks)
     return Findings(tuple(sorted(found, key=lambda finding: _RANK.index(finding.severity))))
 
 
 def _of_read(
-    graph: Graph, read: Read, upstream: Mapping[Stage, frozenset[Read]]
+    graph: Graph,
+    read: Read,
+    upstream: Mapping[Stage, frozenset[Read]],
+    endless: frozenset[Read],
 ) -> Iterator[Finding]:
-    where = graph.name_of(read)
-    endless = is_endless(read)
+    where, is_open = graph.name_of(read), read in endless
     if read.watermark is None:
         stages = [stage for stage, reads in upstream.items() if read in reads]
-        yield _without_watermark(read, stages, where)
+        yield _without_watermark(read, stages, where, is_open=is_open)
     meets = any(read in reads and len(reads) > 1 for reads in upstream.values())
     is_frame = hasattr(read.source, "refuse_embedded")  # from_spark has no idle_after=
-    if endless and read.idle_after_us is None and meets and not is_frame:
+    if is_open and read.idle_after_us is None and meets and not is_frame:
         yield Finding(
             "note",
             "other sources are merged or joined with it, and it holds their watermark while it is "
             "silent",
             where,
-            'Set idle_after=, as in idle_after="1m"',
+            'Set idle_after=, as in idle_after="1m"; or ends=True if it is complete, for a '
+            'run(until="available")',
         )
     estimator = read.watermark
     if (
@@ -158,9 +180,11 @@ def _of_read(
         )
 
 
-def _without_watermark(read: Read, stages: Sequence[Stage], where: str) -> Finding:
+def _without_watermark(
+    read: Read, stages: Sequence[Stage], where: str, *, is_open: bool
+) -> Finding:
     what = "it has no watermark until its input ends"
-    if is_endless(read):
+    if is_open:
         what += ", which may never happen: until then no window is complete"
         harms: list[Severity] = ["note", *(_harm(stage) for stage in stages)]
         severity = max(harms, key=_LEAST_FIRST.index)
@@ -186,9 +210,12 @@ def _harm(stage: Stage) -> Severity:
 
 
 def _of_stage(
-    stage: Stage, where: str, upstream: Mapping[Stage, frozenset[Read]]
+    stage: Stage,
+    where: str,
+    upstream: Mapping[Stage, frozenset[Read]],
+    endless: frozenset[Read],
 ) -> Iterator[Finding]:
-    flows = [_upstream_of(flow, upstream) for flow in stage.inputs]
+    flows = [_upstream_of(flow, upstream, endless) for flow in stage.inputs]
     if stage.deduplication is not None and any(flow.is_blind for flow in flows):
         yield Finding(
             "warning",
@@ -199,12 +226,14 @@ def _of_stage(
     yield from stage.work.findings(stage, where, flows)
 
 
-def _upstream_of(flow: Flow, upstream: Mapping[Stage, frozenset[Read]]) -> Upstream:
+def _upstream_of(
+    flow: Flow, upstream: Mapping[Stage, frozenset[Read]], endless: frozenset[Read]
+) -> Upstream:
     """Return what is known of the sources behind an input."""
     origin = flow.origin
-    reads = [origin] if isinstance(origin, Read) else upstream[origin]
-    endless = [read for read in reads if is_endless(read)]
-    return Upstream(bool(endless), any(read.watermark is None for read in endless))
+    reads = {origin} if isinstance(origin, Read) else upstream[origin]
+    is_open = reads & endless
+    return Upstream(bool(is_open), any(read.watermark is None for read in is_open))
 
 
 def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Finding]:

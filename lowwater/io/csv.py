@@ -108,6 +108,10 @@ class CsvSource:
         """Return whether a file, or the object of a name, would be read if it were there."""
         return self.files.would_match(_SUFFIXES, path)
 
+    def up_to_now(self) -> CsvSource:
+        """Return the source of the files that are there now."""
+        return replace(self, follow=Follow.up_to_now(self.follow))
+
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _FilesReader(self)
         return read_once(self.files, _SUFFIXES, reader, self.follow, self.columns)

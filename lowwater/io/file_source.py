@@ -198,6 +198,8 @@ class _Looks:
         self._contents = contents
         self._real = RealPaths()
         self._read: set[str] = set()
+        self._only: set[str] | None = None
+        self._once = follow is not None and follow.once
         self._known = 0
         self._listed = listed
 
@@ -213,8 +215,12 @@ class _Looks:
         found, self._listed = self._listed, None
         if found is None:
             found = self._files.find(self._suffixes, maybe_none=self._follows)
+        if self._once and self._only is None:  # later ones are for the next run
+            self._only = {file.name for file in found}
         for file in found:
             name = file.name
+            if self._only is not None and name not in self._only:
+                continue
             if name in done:
                 self._contents.check(name, done[name], _WHOLE, _listed(file))
             elif self._real.of_name(name) not in self._read and (

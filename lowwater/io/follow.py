@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from lowwater.errors import InvalidArgument, describe
@@ -13,6 +13,9 @@ from lowwater.windows._base import positive_duration
 
 HEARTBEAT_US = 1_000_000
 """The longest time between heartbeats of a waiting source, in microseconds."""
+
+POLL_US = 1_000_000
+"""The time between polls, unless a reader is told otherwise, in microseconds."""
 
 wait: Callable[[float], object] = time.sleep
 """Called with the seconds to wait; tests replace it and add files instead."""
@@ -31,11 +34,13 @@ class Follow:
         max_idle_us: The input ends after this time without new files; ``None``: never.
         stop: Called before each poll; once it returns true, the input ends after that poll.
             ``None``: never.
+        once: Whether the input ends with the files of the first poll, once they are complete.
     """
 
     poll_us: int
     max_idle_us: int | None = None
     stop: Callable[[], bool] | None = None
+    once: bool = field(default=False, repr=False)
 
     @classmethod
     def of(
@@ -66,13 +71,21 @@ class Follow:
             raise InvalidArgument(f"{name}= does nothing without follow=True", hint="Add it")
         return None
 
+    @classmethod
+    def up_to_now(cls, follow: Follow | None) -> Follow:
+        """Return how to read the files that are there now, and those only.
+
+        A file that is still being written is waited for, as following does.
+        """
+        return replace(cls(POLL_US) if follow is None else follow, once=True)
+
     def is_idle(self, idle_us: int) -> bool:
         """Return whether to end after this many microseconds without new files."""
         return self.max_idle_us is not None and idle_us >= self.max_idle_us
 
     def is_stopped(self) -> bool:
         """Ask whether to end; call it before a poll, so that the poll finds what came before."""
-        return self.stop is not None and bool(self.stop())
+        return self.once or (self.stop is not None and bool(self.stop()))
 
     def beats(self) -> Iterator[float]:
         """Wait for the next poll in steps of at most a heartbeat; yield the length of each step.

@@ -104,6 +104,10 @@ class JsonLinesSource:
         """Return whether a file, or the object of a name, would be read if it were there."""
         return self.files.would_match(_SUFFIXES, path)
 
+    def up_to_now(self) -> JsonLinesSource:
+        """Return the source of the files that are there now."""
+        return replace(self, follow=Follow.up_to_now(self.follow))
+
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = self._reader(size)
         return read_once(self.files, _SUFFIXES, reader, self.follow, self.columns)

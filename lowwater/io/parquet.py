@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
 
@@ -81,6 +81,10 @@ class ParquetSource:
     def reads(self, path: Path | str) -> bool:
         """Return whether a file, or the object of a name, would be read if it were there."""
         return self.files.would_match(_SUFFIXES, path)
+
+    def up_to_now(self) -> ParquetSource:
+        """Return the source of the files that are there now."""
+        return replace(self, follow=Follow.up_to_now(self.follow))
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _FileReader(self, read_rows(size), keys)

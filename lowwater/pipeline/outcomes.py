@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, final, get_args
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lowwater.engine.local.recorder import Recorder
     from lowwater.engine.local.worker_pool import Workers
 
+Until: TypeAlias = Literal["end", "available"]
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
 
@@ -80,6 +81,10 @@ class RunOptions(TypedDict, total=False):
         trace: Whether to record what happens to the elements, for ``explain``, ``why`` and
             diagrams. ``True`` keeps at least 50,000 elements of each stage, and a sample of more;
             ``lw.Tracing(limit=...)`` keeps another number.
+        until: ``"end"``: the run ends when its input does, and then closes all windows.
+            ``"available"``, for a run with ``state=`` that a scheduler starts again and again: it
+            reads what is there when it begins, commits, and leaves windows open; the next run
+            reads on. Both may be used in turn over one state.
         workers: How many worker processes call the user's Python, 1 to 16, or ``"auto"``: one for
             each processor, if there is such Python: functions of steps for each record, hooks of
             per-record processes, combiners of windows. Output, order and state are the same for any
@@ -96,6 +101,7 @@ class RunOptions(TypedDict, total=False):
     on_dead_letter: OnDeadLetter | None
     max_skew: DurationLike | None
     trace: bool | Tracing
+    until: Until
     workers: int | Literal["auto"] | None
 
 
@@ -149,7 +155,9 @@ class Outcomes:
         _refuse_elsewhere(self.graph)
         if durable:
             _check_names(self.graph)
-        heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
+        only_now = _is_only_now(options.get("until", "end"), durable=durable)
+        outputs = sinks or [(stage, ()) for stage in stages]
+        heed(findings_of(self.graph, outputs, goes_on=only_now))
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
@@ -176,6 +184,7 @@ class Outcomes:
             max_skew_us=_max_skew(options.get("max_skew")),
             recorder=self._recorder,
             workers=_workers(options.get("workers"), self.graph, memory),
+            only_now=only_now,
             dead_letters=(
                 "Read them with on_dead_letter="
                 if dead_letters_in is None
@@ -238,6 +247,8 @@ class Outcomes:
             if self._recorder is not None:
                 self.metrics.trace = self._recorder.trace()
             ending = "was stopped" if self._run.is_stopped else "ended"
+            if not self._run.is_stopped and not self._run.ended:
+                ending = "has read what was there"
             if self._lost:
                 _say_lost(self._lost, self.metrics.events)
             self._is_over = True
@@ -253,6 +264,23 @@ class Outcomes:
                 "the run %s after %d records: %d panes, %d late, %d dead letters",
                 ending, at.events, at.panes.total(), at.late.total(), at.errors.total(),
             )  # fmt: skip
+
+
+def _is_only_now(until: object, *, durable: bool) -> bool:
+    if until not in get_args(Until):
+        raise InvalidArgument(
+            f"{describe('until', until)} is neither 'end' nor 'available'",
+            where="run(until=)",
+            hint='Use until="available" to read what is there now, and the rest in later runs',
+        )
+    if until == "available" and not durable:
+        raise InvalidArgument(
+            'until="available" leaves windows open for the next run, and nothing would keep them',
+            where="run(until=)",
+            hint='Give the pipeline an output and a state directory: .write_parquet("out").'
+            'run(state="state", until="available")',
+        )
+    return until == "available"
 
 
 def heed(findings: Findings) -> None:

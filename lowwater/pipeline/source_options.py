@@ -52,6 +52,9 @@ class SourceOptions(TypedDict, total=False):
             dead letters and do not advance the watermark. Unlimited by default.
         idle_after: A source without elements for this long, by the clock, no longer holds the
             watermark until its next element. By default it always holds it.
+        ends: Whether the source ends with what is there when a ``run(until="available")`` begins,
+            as a file of reference data does; its watermark is then the end of time. By default more
+            may come, and the next run reads it.
     """
 
     watermark: WatermarkEstimator | None
@@ -60,6 +63,7 @@ class SourceOptions(TypedDict, total=False):
     clock: ClockLike | None
     max_ahead: DurationLike | None
     idle_after: DurationLike | None
+    ends: bool
 
 
 class FileOptions(SourceOptions, total=False):
@@ -85,7 +89,11 @@ class FileOptions(SourceOptions, total=False):
     filesystem: Any
 
 
-_DEFAULTS: dict[str, object] = {"follow": False, "poll_every": "1s"}  # None unless said here
+_DEFAULTS: dict[str, object] = {
+    "ends": False,
+    "follow": False,
+    "poll_every": "1s",
+}  # None unless said here
 
 
 _DISORDER = (
@@ -169,6 +177,7 @@ def stream_of(
         clock,
         max_ahead_us=_positive("max_ahead", options.get("max_ahead")),
         idle_after_us=_positive("idle_after", options.get("idle_after")),
+        ends=_flag("ends", options.get("ends", False)),
     )
     return Stream((Flow(read, (), time, times),), schema)
 
@@ -226,6 +235,12 @@ def _watermark_hint(given: object) -> str:
     if isinstance(given, (str, timedelta)):
         return f"Records up to so much out of order: watermark=lw.BoundedDisorder({given!r})"
     return 'Use, say, BoundedDisorder("5m") or Ascending()'
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{describe(name, value)} is not a bool", hint=f"Write {name}=True")
+    return value
 
 
 def _positive(name: str, value: DurationLike | None) -> int | None:

@@ -8,6 +8,7 @@ from lowwater.watermark.estimators import Telling as Telling
 from lowwater.watermark.estimators import WatermarkEstimator as WatermarkEstimator
 from lowwater.watermark.estimators import announce_partitions as announce_partitions
 from lowwater.watermark.estimators import columns_read as columns_read
+from lowwater.watermark.estimators import count_silence as count_silence
 from lowwater.watermark.estimators import excuse_silence as excuse_silence
 from lowwater.watermark.estimators import holder_of as holder_of
 from lowwater.watermark.estimators import telling as telling

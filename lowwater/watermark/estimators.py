@@ -182,6 +182,16 @@ def excuse_silence(state: EstimatorState, clock: int) -> None:
         excuse(clock)
 
 
+def count_silence(state: EstimatorState) -> None:
+    """Undo :func:`excuse_silence` for what has had no element since, if an estimator measures it.
+
+    Needed when a run has read all that was there: the time while nothing ran was silence, then.
+    """
+    count = getattr(state, "count_silence", None)
+    if count is not None:
+        count()
+
+
 @final
 class _DisorderState:
     """The latest event time minus a delay."""

@@ -80,6 +80,8 @@ class PartitionsState:
         self._heard = np.zeros(0, dtype=np.bool_)
         # Where nothing was heard: when it was announced, or the start of time before a clock is.
         self._heard_at = np.zeros(0, dtype=np.int64)
+        # Where silence was excused, and nothing was heard since: when it was heard before.
+        self._excused: dict[int, int] = {}
         self._clock = START_OF_TIME
         self._at = START_OF_TIME
         self._add(expected or ())
@@ -104,6 +106,8 @@ class PartitionsState:
         slots = slots[slots >= 0]
         self._heard[slots] = True
         self._heard_at[slots] = self._clock
+        for slot in slots.tolist() if self._excused else ():
+            self._excused.pop(slot, None)
 
     def current(self, clock: int) -> int:
         """Return the watermark. O(partitions)."""
@@ -116,13 +120,15 @@ class PartitionsState:
     def remember(self) -> Any:
         slots = np.flatnonzero(self._heard).tolist()
         unheard = [] if self._fixed else np.flatnonzero(~self._heard).tolist()
+        heard_at = self._heard_at.copy()
+        heard_at[list(self._excused)] = list(self._excused.values())
         return {
             "at": self._at,
             "clock": self._clock,
             "partitions": [self._partitions[slot] for slot in slots],
-            "heard_at": self._heard_at[slots].tolist(),
+            "heard_at": heard_at[slots].tolist(),
             "estimates": [self._estimates.slot(slot).remember() for slot in slots],
-            "announced": [[self._partitions[n], int(self._heard_at[n])] for n in unheard],
+            "announced": [[self._partitions[n], int(heard_at[n])] for n in unheard],
         }
 
     def resume(self, known: Any) -> None:
@@ -153,7 +159,13 @@ class PartitionsState:
         once, and the first one to be read would pull the watermark past the others.
         """
         self._move_clock(clock)
+        self._excused = dict(enumerate(self._heard_at.tolist())) | self._excused
         self._heard_at[:] = self._clock
+
+    def count_silence(self) -> None:
+        """Count all the time without an element again, where there was none since the excuse."""
+        self._heard_at[list(self._excused)] = list(self._excused.values())
+        self._excused = {}
 
     def holder(self) -> str:
         """Return which partition holds the watermark, and why."""

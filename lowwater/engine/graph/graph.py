@@ -51,6 +51,7 @@ class Read:
         max_ahead_us: How far ahead of the clock an event time may be; ``None``: any distance.
         idle_after_us: After this long without elements, by the clock, other sources stop waiting
             for this one; ``None``: never.
+        ends: Whether its input ends with what is there, in runs up to what is available too.
     """
 
     source: Source
@@ -61,6 +62,7 @@ class Read:
     name: str | None = None
     max_ahead_us: int | None = None
     idle_after_us: int | None = None
+    ends: bool = False
 
 
 class Work(Protocol):

@@ -167,6 +167,31 @@ class CommitListener(ReplayableSource, Protocol):
         ...
 
 
+@runtime_checkable
+class GrowingSource(ReplayableSource, Protocol):
+    """A replayable source that can be read up to what is there now: ``run(until="available")``.
+
+    A source that ends by itself needs none of this: its end is what is there.
+    """
+
+    def up_to_now(self) -> ReplayableSource:
+        """Return a source with the same positions, which ends with what is there when it is read.
+
+        What arrives while it is read is for the next run.
+        """
+        ...
+
+
+def up_to_now(source: Source) -> Source | None:
+    """Return a source that ends with what is there now; ``None`` for one that cannot say."""
+    bounded = getattr(source, "up_to_now", None)
+    if bounded is not None:
+        ending: Source = bounded()
+        return ending
+    is_open = getattr(source, "follow", False) or getattr(source, "endless", False) is True
+    return None if is_open else source
+
+
 def is_replayable(source: Source) -> TypeGuard[ReplayableSource]:
     """Return whether a source can be read again from a position.
 

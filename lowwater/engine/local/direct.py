@@ -56,7 +56,7 @@ class DirectRun:
                     pieces.begin(epoch)
                     timer.restart()
             yield from self._deliver(pieces.rest())
-            sinks.complete = not self._run.is_stopped
+            sinks.complete = self._run.ended
 
     def _deliver(self, deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
         for delivery in deliveries:

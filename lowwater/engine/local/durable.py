@@ -190,7 +190,7 @@ class DurableRun:
                     # Before anything is read: until here the state is that of the former graph.
                     yield from self._commit(store, [])
                 yield from self._go_on(store, outcomes, sinks)
-                sinks.complete = not self._run.is_stopped
+                sinks.complete = self._run.ended
 
     def _take_up(self, store: StateStore) -> Mapping[str, Any] | None:
         """Resume from the record of an earlier run, and return it."""
@@ -314,7 +314,8 @@ class DurableRun:
         for records, _ in self._beyond(reader):
             if records.length or records.unreadable:
                 waits = option_to_wait(reader.read.source)
-                later = f"; read what comes later with {waits}" if waits else ""
+                later = '; read what comes later in further runs, with until="available"'
+                later += f", or in one that goes on, with {waits}" if waits else ""
                 raise StateError(
                     "the run over this state is complete, but there is more to read now"
                     + ("" if records.origin is None else f": {records.origin!r}"),
@@ -372,7 +373,7 @@ class DurableRun:
                 ready, pending = [], False
                 pieces.begin(self._epoch + 1)
                 timer.restart()
-        for reader in self._run.readers if not self._run.is_stopped else ():
+        for reader in self._run.readers if self._run.ended else ():
             next(self._beyond(reader), None)  # raises if a file grew while it was read
         yield from self._commit(store, [*ready, *pieces.rest()])
         yield from self._commit(store, [])  # forgets what was delivered

@@ -77,6 +77,8 @@ class LocalRun:
         dead_letters: Where the user finds dead letters, as a sentence for hints.
         workers: Have the parts of stages that can be in parts, and call combiners; ``None``: all is
             done here.
+        only_now: Whether to read what is there when the run begins, and then to leave windows open
+            for the next run.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class LocalRun:
         recorder: Recorder | None = None,
         dead_letters: str = "Read them with on_dead_letter=",
         workers: Workers | None = None,
+        only_now: bool = False,
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
@@ -139,6 +142,7 @@ class LocalRun:
                 on_error=on_error,
                 durable=durable,
                 stages=[graph.name_of(stage) for stage in graph.stages],
+                only_now=only_now,
             )
             for read in graph.reads
         ]
@@ -363,11 +367,12 @@ class LocalRun:
                 return
             batch = reader.next()
             if batch is None:
-                reader.ended = True
-                reader.end()
+                if reader.is_left_open:  # silence is measured up to now
+                    self._move_clock(reader.now())
+                reader.finish(self._clock)
                 self._verdict.judge_source(reader)
                 # The end of the last source is one turn with the end of input, below.
-                if self.ending:
+                if all(reader.is_read for reader in self.readers):
                     break
                 yield from self._turn(began)
                 yield Outcome(boundary=True)
@@ -381,6 +386,10 @@ class LocalRun:
                 return
             yield Outcome(boundary=True)
         yield from self._turn(began)
+        if not self.ending:  # what was there is read, and more may come: windows stay open
+            yield Outcome(boundary=True)
+            self._report_progress()
+            return
         for entries in self._between:
             for entry in entries:
                 entry.admission.end()
@@ -389,6 +398,9 @@ class LocalRun:
         self._ledger.check(ended=True)
         for run in self._stages:
             run.forget(END_OF_TIME)
+        self._report_progress()
+
+    def _report_progress(self) -> None:
         if self._observer is not None:
             self._observer(self.metrics)
 
@@ -472,8 +484,8 @@ class LocalRun:
         """Return the source to read next: the one furthest behind among those due for a poll."""
         if len(self._in_turn) == 1:
             (only,) = self._in_turn
-            return None if only.ended else only
-        left = [reader for reader in self._in_turn if not reader.ended]
+            return None if only.is_read else only
+        left = [reader for reader in self._in_turn if not reader.is_read]
         if len(left) < 2:
             return left[0] if left else None
         if (begun := next((reader for reader in left if reader.bundles_done), None)) is not None:

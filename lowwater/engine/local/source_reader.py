@@ -18,7 +18,13 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.graph.graph import Read
-from lowwater.engine.graph.sources import Position, hears_commits, is_replayable
+from lowwater.engine.graph.sources import (
+    Position,
+    Source,
+    hears_commits,
+    is_replayable,
+    up_to_now,
+)
 from lowwater.engine.local.covered_records import timed_rejects, with_rejects
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.source_watermark import SourceWatermark
@@ -162,6 +168,7 @@ class SourceReader:
         on_error: How invalid records are handled.
         durable: Whether the run can be stopped and resumed; the source must then be replayable.
         stages: The names of the stages, by their number; a durable run needs them.
+        only_now: Whether to read what is there when the run begins, and no more.
 
     ``was_counted`` says that the next batch was counted by an earlier run, whose stages that read
     it are all gone. ``delivered`` counts the records of batches, and ``invalid`` those of them that
@@ -179,8 +186,12 @@ class SourceReader:
         on_error: OnError,
         durable: bool,
         stages: Sequence[str] = (),
+        only_now: bool = False,
     ) -> None:
         self.read = read
+        self.source = _up_to_now(read) if only_now else read.source
+        self.reached = False
+        self.is_left_open = only_now and not read.ends
         self.keys = keys
         self._size = bundle_size
         self._durable = durable
@@ -193,7 +204,7 @@ class SourceReader:
         self.mark = SourceWatermark(read)
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
         self.position: Position | None = None
-        self._listener = read.source if hears_commits(read.source) else None
+        self._listener = self.source if hears_commits(self.source) else None
         self._told: Position | None = None
         self.bundles_done = 0
         self.delivered = 0
@@ -220,6 +231,20 @@ class SourceReader:
     def is_between_batches(self) -> bool:
         """Whether all records that were delivered have been cut."""
         return not self._is_in_batch
+
+    @property
+    def is_read(self) -> bool:
+        """Whether this run reads no more of it: it has ended, or all that was there is read."""
+        return self.reached or self.mark.ended
+
+    def finish(self, clock: int) -> None:
+        """Report that the iteration over the source is over, which ends it or leaves it open."""
+        if self.is_left_open:
+            self.reached = True
+            self.mark.reach(clock)
+        else:
+            self.ended = True
+            self.end()
 
     @property
     def ended(self) -> bool:
@@ -498,7 +523,7 @@ class SourceReader:
         return self._arrived_at
 
     def _batches(self) -> Iterator[tuple[Records, Position | None]]:
-        source = self.read.source
+        source = self.source
         if not self._durable:
             return self._batches_without_positions()
         if not is_replayable(source):
@@ -510,7 +535,7 @@ class SourceReader:
         return source.batches_from(self.position, self._size, self.keys)
 
     def _batches_without_positions(self) -> Iterator[tuple[Records, None]]:
-        batches = self.read.source.batches(self._size, self.keys)
+        batches = self.source.batches(self._size, self.keys)
         try:
             for records in batches:
                 yield records, None
@@ -668,6 +693,17 @@ class SourceReader:
         """
         self.mark.rest(clock)
         self.due_at = time.monotonic() + seconds if seconds else 0.0
+
+
+def _up_to_now(read: Read) -> Source:
+    source = up_to_now(read.source)
+    if source is None:
+        raise InvalidArgument(
+            f"{type(read.source).__name__} never ends, and does not say where what is there ends",
+            where='run(until="available")',
+            hint="Give it a method up_to_now that returns a source which ends there; or let it end",
+        )
+    return source
 
 
 def _own_admission(read: Read, on_error: OnError) -> Admission:

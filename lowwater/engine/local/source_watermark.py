@@ -7,7 +7,13 @@ from typing import Any, final
 
 from lowwater.engine.graph.graph import Read
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
-from lowwater.watermark import Observed, announce_partitions, excuse_silence, holder_of
+from lowwater.watermark import (
+    Observed,
+    announce_partitions,
+    count_silence,
+    excuse_silence,
+    holder_of,
+)
 
 
 @final
@@ -29,6 +35,8 @@ class SourceWatermark:
         self._silent_at: int | None = None
         self._asked_at = START_OF_TIME
         self._away = False
+        # The clock at the last element of an earlier run, until there is one in this run.
+        self._heard_before: int | None = None
 
     def announce(self, partitions: Sequence[Any]) -> None:
         """Report the partitions from which elements may come."""
@@ -38,7 +46,7 @@ class SourceWatermark:
     def observe(self, observed: Observed) -> None:
         """Report elements; the clock at their arrival is that of ``observed``."""
         self.heard_at = self._asked_at = observed.clock
-        self._silent_at = None
+        self._silent_at = self._heard_before = None
         if self._estimator is not None:
             self._estimator.observe(observed)
 
@@ -46,7 +54,7 @@ class SourceWatermark:
         """Report a watermark that the source itself says: a sign of life, even without elements."""
         self.carried = max(self.carried, watermark)
         self.heard_at = self._asked_at = clock
-        self._silent_at = None
+        self._silent_at = self._heard_before = None
 
     def rest(self, clock: int) -> None:
         """Report that a poll returned nothing. Silence counts from the first poll of this run."""
@@ -55,6 +63,24 @@ class SourceWatermark:
             self._silent_at = clock
             if self.heard_at is None:
                 self.heard_at = clock
+
+    def reach(self, clock: int) -> None:
+        """Report that all that was there has been read, in a run that reads no further.
+
+        Only now is silence known: what had no element in this run has had none since an earlier
+        one, however long ago that was. Before, its elements might have been still to be read.
+        """
+        self._asked_at = max(self._asked_at, clock)
+        if clock <= START_OF_TIME:
+            return
+        if self._heard_before is not None:
+            self.heard_at = self._heard_before
+        elif self.heard_at is None:
+            self.heard_at = clock
+        self._silent_at = clock
+        if self._estimator is not None and not self._away:
+            count_silence(self._estimator)
+        self._away = False
 
     def current(self) -> int:
         """Return the watermark, int microseconds.
@@ -101,7 +127,10 @@ class SourceWatermark:
         return {
             "estimator": None if self._estimator is None else self._estimator.remember(),
             "ended": self.ended,
-            "heard": [self.heard_at, self._silent_at],
+            "heard": [
+                self.heard_at if self._heard_before is None else self._heard_before,
+                self._silent_at,
+            ],
         }
 
     def resume(self, known: Mapping[str, Any], *, was_away: bool = False) -> None:
@@ -115,8 +144,11 @@ class SourceWatermark:
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
             self._away = was_away
-        if not was_away:
-            self.heard_at, self._silent_at = known.get("heard", (None, None))
+        heard_at, silent_at = known.get("heard", (None, None))
+        if was_away:
+            self._heard_before = heard_at
+        else:
+            self.heard_at, self._silent_at = heard_at, silent_at
         self.ended = known["ended"]
 
 

@@ -112,6 +112,10 @@ class KafkaSource:
         """Return the topic, which the run must not write to."""
         return [topics_at(self.servers, self.config, "Kafka", (self.topic,))]
 
+    def up_to_now(self) -> KafkaSource:
+        """Return the source that ends with what is there when it is read."""
+        return replace(self, end="latest") if self.end == "never" else self
+
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self._batches(None, size):
             yield records  # empty ones too: a run that waits can be stopped between two of them

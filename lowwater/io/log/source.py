@@ -74,6 +74,10 @@ class LogSource:
         schema = Layout.require(self.path).schema()
         return None if schema is None else readable(schema, self.path)
 
+    def up_to_now(self) -> LogSource:
+        """Return the source of the records that are there when it is read."""
+        return replace(self, follow=False)
+
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         rows = size if self.follow else read_rows(size)
         for records, _ in self._batches(None, rows, rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import pyarrow as pa
@@ -77,6 +77,10 @@ class PostgresChanges:
     def places(self) -> Iterable[Place]:
         """Return the table with its partitions, which the run must not write to."""
         return [tables_at(self.dsn, "PostgreSQL", (self.table.shown, *self.table.relatives))]
+
+    def up_to_now(self) -> PostgresChanges:
+        """Return the source that ends with what is there when it is read."""
+        return replace(self, end="latest") if self.end == "never" else self
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self._batches(None, size, durable=False):
