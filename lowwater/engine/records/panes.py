@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, final
 
 from lowwater.errors import UnknownName
-from lowwater.time import Instant
+from lowwater.time import END_OF_TIME, Instant
 from lowwater.windows import Window
 
 Timing: TypeAlias = Literal["EARLY", "ON_TIME", "LATE"]
@@ -48,6 +48,14 @@ class Pane:
     timestamp: Instant
     emitted_at: Instant
     watermark: Instant
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it was emitted because the input ended, which closes windows early.
+
+        ``run(until="available")`` never drains windows.
+        """
+        return self.watermark == END_OF_TIME
 
     @property
     def value(self) -> Any:
