@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Pipeline, Processed, Run, Writing
 
 _FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
+MORE = 75
+"""The exit status if there is more to read: ``EX_TEMPFAIL``, by which schedulers try again."""
 _DESCRIPTION = """\
 Run a pipeline and print its panes as they are emitted.
 
@@ -76,6 +78,26 @@ def add_command(commands: Any) -> None:
         default=None,
         help="drop what may not have been delivered to outputs that are removed",
     )
+    run.add_argument(
+        "--until",
+        choices=("end", "available"),
+        default="end",
+        help="end: the run ends with its input, and closes all windows; available: it reads what "
+        "is there, commits, and leaves windows open for the next run (with --state; exit status 0)",
+    )
+    run.add_argument(
+        "--exit-more",
+        action="store_true",
+        default=None,
+        help="exit with status 75 if more came while a run with --until available was at work",
+    )
+    run.add_argument(
+        "--summary",
+        choices=("text", "json"),
+        default="text",
+        help="how the summary on standard error is written; json adds whether there is more to "
+        "read, with --until available",
+    )
     run.add_argument("--limit", type=positive, metavar="N", help="stop after N panes")
     run.add_argument(
         "--bundle-size",
@@ -117,6 +139,13 @@ def run(options: argparse.Namespace) -> int:
     from lowwater.pipeline import Writing
 
     target = load(options.target)
+    if options.until != "available":
+        _refuse(options, "exit_more", because="a run that ends with its input reads all of it")
+    elif options.state is None:
+        raise InvalidArgument(
+            "--until available leaves windows open for the next run, and nothing would keep them",
+            hint="Name a state directory: --state DIR",
+        )
     metrics: Metrics | None
     if isinstance(target, Writing):
         _refuse(options, "output", "format", "limit", because=f"{options.target!r} has an output")
@@ -127,9 +156,23 @@ def run(options: argparse.Namespace) -> int:
     else:
         _refuse(options, "remove", "drop_undelivered", because="there is no --state")
         metrics = _print(target, options)
-    stopped = f"stopped after {options.limit:,} panes" if metrics is None else summary(metrics)
-    say(stopped, file=sys.stderr)
-    return 0
+    if metrics is None:
+        say(f"stopped after {options.limit:,} panes", file=sys.stderr)
+        return 0
+    looks = options.until == "available" and (options.exit_more or options.summary == "json")
+    more = None
+    if looks:
+        from lowwater.cli.run_summary import has_more
+
+        written = target if isinstance(target, Writing) else _writing(target, options)
+        more = has_more(written, options.state, options.bundle_size)
+    if options.summary == "json":
+        from lowwater.cli.run_summary import summary_json
+
+        print(summary_json(metrics, more=more), file=sys.stderr)  # one line, whatever the terminal
+    else:
+        say(summary(metrics), file=sys.stderr)
+    return MORE if options.exit_more and more else 0
 
 
 def summary(metrics: Metrics) -> str:
@@ -184,6 +227,7 @@ def _write(writing: Writing, options: argparse.Namespace) -> Metrics:
     try:
         return writing.run(
             state=options.state,
+            until=options.until,
             **_given(options),
             remove=options.remove or (),
             drop_undelivered=bool(options.drop_undelivered),

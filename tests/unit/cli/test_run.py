@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -259,3 +260,51 @@ def test_a_narrow_terminal_still_has_every_column() -> None:
     PaneTable(stream, width=10).write(pane)
     heading, row = stream.getvalue().splitlines()
     assert len(heading.split()) == len(row.split()) == 7
+
+
+def test_until_available(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = (
+        str(file), "--state", "state", "--output", "out.jsonl", "--until", "available",
+        "--summary", "json",
+    )  # fmt: skip
+    lines = Path("sales.jsonl").read_text().splitlines(keepends=True)
+    Path("sales").mkdir()
+    file.write_text(CODE.replace("IN", repr("sales")))
+    for turn in range(2):
+        (Path("sales") / f"{turn}.jsonl").write_text("".join(lines[turn * 2 : turn * 2 + 2]))
+        assert main(["run", *job, "--exit-more"]) == 0
+        told = json.loads(capsys.readouterr().err)
+        assert (told["records"], told["more"]) == (turn * 2 + 2, False)
+        assert told["panes"] == {"ON_TIME": turn * 2 + 1}
+        assert told["open_windows"] == 1
+        assert told["watermarks"]["source 1"]["input"] == f"2024-05-01T12:0{turn * 2 + 1}:10Z"
+
+
+def test_more_came_meanwhile(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = Path("sales.jsonl").read_text()
+    Path("sales").mkdir()
+    (Path("sales") / "0.jsonl").write_text(lines)
+    file.write_text(CODE.replace("IN", repr("sales")))
+    write = lowwater.pipeline.Writing.run
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        metrics = write(*arguments, **options)
+        (Path("sales") / "1.jsonl").write_text(lines)
+        return metrics
+
+    monkeypatch.setattr(lowwater.pipeline.Writing, "run", run)
+    job = ["run", str(file), "--state", "state", "--output", "out.jsonl", "--until", "available"]
+    assert main([*job, "--exit-more"]) == 75
+    assert main(job) == 0
+    assert "10 events" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("extra", [["--until", "available"], ["--exit-more"]])
+def test_until_available_needs_a_state(
+    extra: list[str], file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(file), *extra]) == 2
+    told = capsys.readouterr().err
+    assert "--state" in told or "reads all of it" in told

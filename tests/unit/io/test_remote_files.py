@@ -638,3 +638,19 @@ def test_inputs_that_were_moved_to_a_store(place: Place, tmp_path: Path) -> None
         durable(stream, tmp_path)
     place.write("moved/in/0.jsonl", data[0])
     assert durable(stream, tmp_path) == list(range(60))
+
+
+@pytest.mark.parametrize(("read", "write", "suffix", "place"), PAIRS, indirect=["place"])
+def test_runs_up_to_what_is_there(
+    read: Reader, write: Write, suffix: str, place: Place, tmp_path: Path
+) -> None:
+    for turn in range(3):
+        place.write(f"{turn}.{suffix}", write(rows(*range(turn * 10, turn * 10 + 10))))
+        stream = read(
+            place.uri(""), time="t", filesystem=place.filesystem, watermark=lw.Ascending()
+        )
+        panes = stream.key_by("k").window(lw.FixedWindows("7s")).aggregate(values=lw.collect("v"))
+        written = panes.write_jsonl(tmp_path / "out")
+        metrics = written.run(state=tmp_path / "state", until="available", **OPTIONS)
+        assert metrics.events == 10 * (turn + 1)
+    assert emitted(tmp_path) == list(range(28))

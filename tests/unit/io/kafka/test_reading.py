@@ -829,3 +829,32 @@ def test_a_source_shows_no_password() -> None:
         "db:9092", "orders", "json", MessageColumns(), "at", config={"sasl.password": "secret"}
     )
     assert repr(source) == "KafkaSource('db:9092', 'orders')"
+
+
+def test_runs_up_to_what_is_there(model: ModelBroker, tmp_path: Path) -> None:
+    """Messages in three rounds, a run for each: as one run over all, and no window closes early."""
+    topic = model.topic(3)
+    for turn in range(3):
+        rows = range(turn * 100, turn * 100 + 100)
+        model.produce(
+            topic,
+            {
+                number: [_json(at=row * 1_000_000, user=f"u{row % 7}", amount=row) for row in rows]
+                for number in range(3)
+            },
+        )
+        panes = _counted(model, topic, "never").write_jsonl(tmp_path / "out")
+        metrics = panes.run(state=tmp_path / "state", until="available", progress=False)
+        assert metrics.events == 300 * (turn + 1)
+        assert metrics.late.total() == 0
+        assert int(metrics.watermarks()[0].output) == (turn * 100 + 99) * 1_000_000
+    written = [
+        json.loads(line)
+        for path in sorted((tmp_path / "out").glob("part-*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    wanted = {key: value for key, value in _wanted(3, 300).items() if key[1] < 4 * MINUTE}
+    assert {
+        (row["user"], int(lw.Instant(row["window_start"]))): (row["n"], row["amount"])
+        for row in written
+    } == wanted

@@ -454,3 +454,18 @@ def test_who_cannot_read(dsn: str) -> None:
     with pytest.raises(DataError, match="See that the server can be reached"):
         source_of(dsn.replace("host=", "host=/nowhere"))
     assert "host" not in repr(source)
+
+
+def test_runs_up_to_what_is_there(dsn: str, tmp_path: Path) -> None:
+    with_table(dsn, "INSERT INTO t SELECT n, '', n, 'x' FROM generate_series(1, 25) n")
+    view = "SELECT id, part, n, body FROM {} ORDER BY id, part"
+    for number in range(4):
+        writing = view_of(dsn).write_to(PostgresTable(dsn, "followed"))
+        writing.run(state=tmp_path, until="available", bundle_size=5, progress=False)
+        assert query(dsn, view.format("followed")) == query(dsn, view.format("t"))
+        query(
+            dsn,
+            f"INSERT INTO t SELECT {number}, 'a' || n, n FROM generate_series(1, 7) n",
+            f"UPDATE t SET part = 'b' WHERE id = {number + 4}",
+            f"DELETE FROM t WHERE id = {number + 10}",
+        )
