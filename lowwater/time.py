@@ -406,3 +406,21 @@ def _bad_instant(name: str, value: object) -> InvalidArgument:
         hint="Use an aware datetime, a numpy.datetime64, ISO-8601 text with an offset such as "
         '"2000-01-01T12:00:00Z", or an int of microseconds since 1970',
     )
+
+
+_STEPS = (
+    1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000,
+)  # fmt: skip
+
+
+def rounded_up(micros: int) -> str:
+    """Round a duration up to whole units, so that it is easy to read.
+
+    >>> rounded_up(70_000_001)
+    '2m'
+    """
+    for step, above in zip(_STEPS, (*_STEPS[1:], None), strict=True):
+        whole = -(-micros // step) * step
+        if above is None or whole < above:
+            return format_duration(whole)
+    return format_duration(micros)

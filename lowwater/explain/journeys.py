@@ -13,8 +13,8 @@ from lowwater.engine.graph.traced_parts import is_sampled
 from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.partners import partner_lines
-from lowwater.explain.text import Explanation, Times, element_text, rounded_up, values_text
-from lowwater.time import format_duration, saturating_add
+from lowwater.explain.text import Explanation, Times, element_text, values_text
+from lowwater.time import format_duration, rounded_up, saturating_add
 
 
 @final

@@ -13,7 +13,6 @@ from lowwater.display import html
 from lowwater.engine.graph.graph import Read
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument, describe, load_extra
-from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
 from lowwater.time import (
     DAY_US,
@@ -24,6 +23,7 @@ from lowwater.time import (
     as_micros,
     duration,
     format_duration,
+    rounded_up,
     saturating_add_array,
 )
 from lowwater.watermark import Ascending, BoundedDisorder

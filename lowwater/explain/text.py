@@ -12,7 +12,7 @@ from lowwater.display.text import counted, printable, shown
 from lowwater.engine.graph.trace import StageTrace, TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.io.terminal import moment
-from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
+from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.windows import Window
 
 _DAY = len("2000-01-01 ")
@@ -20,9 +20,6 @@ _PANE = re.compile(r"\b((?:EARLY|ON_TIME|LATE) #\d+)")
 _NEARLY = END_OF_TIME - 2 * 86_400_000_000
 """The global window ends a day before the end of time."""
 _MILLISECOND = 1_000
-_STEPS = (
-    1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000,
-)  # fmt: skip
 
 
 @final
@@ -114,19 +111,6 @@ def _line_markup(line: str) -> html.Markup:
         for at, part in enumerate(_PANE.split(what))
     ]
     return html.event(when, html.sentence(parts), indent=depth)
-
-
-def rounded_up(micros: int) -> str:
-    """Round a duration up to whole units, so that it is easy to read.
-
-    >>> rounded_up(70_000_001)
-    '2m'
-    """
-    for step, above in zip(_STEPS, (*_STEPS[1:], None), strict=True):
-        whole = -(-micros // step) * step
-        if above is None or whole < above:
-            return format_duration(whole)
-    return format_duration(micros)
 
 
 def values_text(values: Any) -> str:

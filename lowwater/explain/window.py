@@ -17,7 +17,6 @@ from lowwater.explain.text import (
     Explanation,
     Times,
     element_text,
-    rounded_up,
     sample_lines,
     values_text,
 )
@@ -29,6 +28,7 @@ from lowwater.time import (
     InstantLike,
     format_duration,
     instant,
+    rounded_up,
     saturating_add,
 )
 from lowwater.triggers import looks_at_watermark, outlook

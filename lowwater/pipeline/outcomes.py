@@ -17,6 +17,7 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import BUNDLE_SIZE, options_to_end
 from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
+from lowwater.engine.local.health.late_line import LateTally
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.runner import LocalRun
@@ -114,6 +115,8 @@ class Outcomes:
         options: The options of the run.
         dead_letters_in: Where the caller stores or returns dead letters, for hints; ``None`` if it
             does not: their number is then written to standard error when the run ends.
+        tells_late: Whether to write on standard error, when the run ends, how many records were
+            dropped as late, why, and which lateness would have admitted them.
         durable: Whether the run can be stopped and resumed.
         memory: Approximate memory limit for state, in bytes.
         sinks: The sinks of each stage.
@@ -129,6 +132,7 @@ class Outcomes:
         options: RunOptions,
         *,
         dead_letters_in: str | None = "the output",
+        tells_late: bool = True,
         durable: bool = False,
         memory: int | None = None,
         sinks: Sequence[tuple[Stage, Sequence[Sink]]] = (),
@@ -147,6 +151,15 @@ class Outcomes:
         self._lost: Counter[str] | None = None  # dead letters that nobody takes, by reason
         if dead_letters_in is None and self._on_dead_letter is None:
             self._lost = Counter()
+        # Late records that nobody takes but the output, if anything does.
+        self._late: LateTally | None = None
+        if self._on_late is None and tells_late:
+            self._late = LateTally()
+        self._read_late = (
+            "Take them with on_late=, or read collect().late"
+            if dead_letters_in is None
+            else "Read them beside the output, or take them with on_late="
+        )
         self._options = options
         self.bundle_size = size
         self.has_begun = False
@@ -243,6 +256,8 @@ class Outcomes:
                     if self._on_late is not None and outcome.late is not None:
                         for late in outcome.late.to_records():
                             self._on_late(late)
+                    elif self._late is not None and outcome.late is not None:
+                        self._late.add(outcome.late)
                     yield outcome
             if self._recorder is not None:
                 self.metrics.trace = self._recorder.trace()
@@ -251,6 +266,8 @@ class Outcomes:
                 ending = "has read what was there"
             if self._lost:
                 _say_lost(self._lost, self.metrics.events)
+            if self._late is not None and (text := self._late.text(self._read_late)) is not None:
+                say(f"lowwater: {text}", file=sys.stderr)
             self._is_over = True
         except Exception as error:
             ending = f"failed ({type(error).__name__})"

@@ -118,7 +118,9 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         output = self._to()
         refuse_endless(Graph.of([output._stage]), step)
         kept = "the errors of the result" if step == "collect" else None
-        outcomes = Outcomes((output._stage,), options, dead_letters_in=kept)
+        outcomes = Outcomes(
+            (output._stage,), options, dead_letters_in=kept, tells_late=step != "collect"
+        )
         if final:
             outcomes.local.report_replaced()
         result = Result(output._stage, outcomes, output._empty)
