@@ -62,11 +62,16 @@ RECORDS = "array<struct<at: timestamp, key: string, value: bigint, even: boolean
 COUNTED = {"key": "string", "n": "bigint", "total": "bigint"}
 STEP_TYPES: Mapping[str, Mapping[str, str]] = {
     "map": COUNTED,
+    "map_async": COUNTED,
     "flat_map": COUNTED,
     "map_batches": COUNTED,
     "key_by(function)": {"key": "bigint"},
 }
 """The types of columns that Python functions make: Spark must know them in advance."""
+
+
+async def _same_from_outside(record: Any) -> Any:
+    return record
 
 
 def _same(record: Any) -> Any:
@@ -184,6 +189,7 @@ def probes() -> Iterator[Probe]:
         "with_columns": lambda: counted(begun().with_columns(value=lw.col("value") * 2)),
         "select": lambda: counted(begun().select("key", "value")),
         "map": lambda: counted(begun().map(_same)),
+        "map_async": lambda: counted(begun().map_async(_same_from_outside)),
         "flat_map": lambda: counted(begun().flat_map(lambda record: [record, record])),
         "map_batches": lambda: counted(begun().map_batches(lambda batch: batch)),
         "deduplicate": lambda: counted(begun().deduplicate(id="value", within="1m")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +17,8 @@ from lowwater.time import format_duration, meant
 from lowwater.triggers import outlook
 
 STEPS = (
-    "filter", "with_columns", "select", "map", "flat_map", "map_batches", "changelog", "changes"
+    "filter", "with_columns", "select", "map", "map_async", "flat_map", "map_batches", "changelog",
+    "changes",
 )  # fmt: skip
 """The methods that make the stateless steps of a stream."""
 
@@ -89,7 +92,45 @@ def checked_function(step: str, function: Any) -> Any:
             if not hasattr(function, "over")
             else "Compute columns with with_columns(name=expression) or select(...)",
         )
+    if _is_async(function):
+        raise InvalidArgument(
+            f"the function of {step} is async, so that calling it computes nothing by itself",
+            where=step,
+            hint="Use .map_async(function), which runs many calls side by side"
+            if step == "map"
+            else "Give a plain function, or call the outside before, with .map_async(function)",
+        )
     return function
+
+
+def checked_async(step: str, function: Any) -> Any:
+    """Return an ``async`` function that a user has given to a step, or raise."""
+    if not callable(function):
+        return checked_function(step, function)
+    if not _is_async(function):
+        raise InvalidArgument(
+            f"{describe('function', function)} is not async",
+            where=step,
+            hint="Write async def; or use .map(function) for a function that waits for nothing",
+        )
+    return function
+
+
+def _is_async(function: Any) -> bool:
+    plain = function.func if isinstance(function, functools.partial) else function
+    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(
+        getattr(plain, "__call__", None)  # noqa: B004  # whether it is async, not whether it is there
+    )
+
+
+def at_least(name: str, value: object, least: int) -> int:
+    """Return an int that is at least a bound, or raise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgument(
+            f"{describe(name, value)} is not an int of at least {least}",
+            hint=f"Write {name}={least or 3}",
+        )
+    return value
 
 
 def inherited_lateness(flows: tuple[Flow, ...]) -> int:

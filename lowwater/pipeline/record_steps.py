@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from lowwater.engine.graph.graph import Stage
+from lowwater.engine.records.async_calls import AsyncFunction, MapAsync
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.calls import RecordFunction
 from lowwater.engine.records.deduplicate import Deduplication
@@ -26,12 +27,13 @@ from lowwater.engine.records.stateless import (
 )
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe, explained, explains
-from lowwater.pipeline.checks import checked_expressions, checked_function
+from lowwater.pipeline.checks import at_least, checked_async, checked_expressions, checked_function
 from lowwater.pipeline.stages import StreamParts
 from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike
 from lowwater.triggers import Trigger
 from lowwater.windows import WindowFunction
+from lowwater.windows._base import positive_duration
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -128,6 +130,46 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         letter instead (``function_failed``), as it was before this step.
         """
         return self.to_stream()._with(Map(checked_function("map", function)))
+
+    def map_async(
+        self,
+        function: AsyncFunction,
+        *,
+        capacity: int = 100,
+        timeout: DurationLike | None = None,
+        retries: int = 0,
+        batch: int | None = None,
+    ) -> Stream:
+        """Replace each record by what an ``async`` function returns: a service's or a model's word.
+
+        Calls run side by side, and records stay in order: those of a batch that was read wait for
+        its slowest call. A call that fails, or takes too long, makes a dead letter of its record
+        (``function_failed``, ``timed_out``). A durable run repeats the calls of what was not
+        committed when it was killed. All calls of a process run in one event loop, in a thread of
+        its own, so a session that the function keeps serves all of them.
+
+        Args:
+            function: The function, ``async def``. It gets a record as :meth:`map` does, and returns
+                the record that takes its place.
+            capacity: How many calls run at once at most, at least 1.
+            timeout: How long a call may take; any time by default.
+            retries: How often a call that failed is made again, after 0.1 s, 0.2 s and so on.
+            batch: How many records a call gets at most, as a list, for which it returns a list of
+                as many; by default a call gets one record.
+
+        Raises:
+            InvalidArgument: The function is not ``async``, or an option makes no sense.
+        """
+        checked = checked_async("map_async", function)
+        return self.to_stream()._with(
+            MapAsync(
+                checked,
+                at_least("capacity", capacity, 1),
+                None if timeout is None else positive_duration(timeout, "timeout"),
+                at_least("retries", retries, 0),
+                None if batch is None else at_least("batch", batch, 1),
+            )
+        )
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
         """Replace each record by the records that a Python function returns, if any.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Read
+from lowwater.engine.records.async_calls import MapAsync
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark.levels import Elsewhere, with_reads
 from lowwater.watermark import External
@@ -27,6 +28,13 @@ def require_supported(graph: Graph) -> None:
             "a stream without a stage has no state, and so nothing to run on Spark",
             where="to_spark",
             hint="Use the steps of Spark's DataFrame; or group first, with key_by(...)",
+        )
+    flows = (flow for stage in graph.stages for flow in stage.inputs)
+    if any(isinstance(step, MapAsync) for flow in flows for step in flow.steps):
+        raise UnsupportedByRunner(
+            "map_async calls the outside from one process, and tasks of a cluster are many",
+            where="map_async",
+            hint="Call it in a step of Spark's before: mapInPandas, or a pandas_udf",
         )
     for read in graph.reads:
         if isinstance(read.watermark, External):

@@ -608,6 +608,10 @@ def more(record: Any) -> Any:
     return None if record["n"] % 31 == 0 else {**record, "more": record["n"] * 2}
 
 
+async def more_from_outside(record: Any) -> Any:
+    return more(record)
+
+
 def none_or_two(record: Any) -> Iterable[Any]:
     return [{**record, "copy": copy} for copy in range(record["n"] % 3)]
 
@@ -633,6 +637,7 @@ STEPS: dict[str, Build] = {
     ),
     "select": lambda stream: stream.select("k", "n", twice=lw.col("n") * 2),
     "map_batches": lambda stream: stream.map_batches(shortened),
+    "map_async": lambda stream: stream.map_async(more_from_outside, capacity=7),
 }
 CALLING: dict[str, Build] = {
     "map": lambda stream: stream.map(more),

@@ -30,6 +30,7 @@ from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.source_watermark import SourceWatermark
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, own_dead_letters
 from lowwater.engine.records.admission import Admission, OnError
+from lowwater.engine.records.async_calls import MapAsync
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
@@ -719,7 +720,7 @@ def _shared_steps(entries: Sequence[StageAdmission], *, looks: bool) -> tuple[St
 
     If the watermark estimator ``looks`` at columns, these steps keep every column too.
     """
-    ending = (*_CHANGING, Map, Select) if looks else _CHANGING
+    ending = (*_CHANGING, Map, MapAsync, Select) if looks else _CHANGING
     shared: list[Step] = []
     for steps in zip(*(entry.steps for entry in entries), strict=False):
         if any(step is not steps[0] for step in steps) or isinstance(steps[0], ending):
