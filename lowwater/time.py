@@ -163,7 +163,7 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
         raise _bad_duration(name, value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
         result = int(value)
-        if _looks_like_seconds(abs(result)) and not isinstance(value, _Meant):
+        if looks_like_seconds(abs(result)) and not isinstance(value, _Meant):
             warn(
                 UnitWarning,
                 f"{describe(name, value)} is {result:,} µs: plain numbers are microseconds",
@@ -182,7 +182,8 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
     return _fits(result, name, value)
 
 
-def _looks_like_seconds(micros: int) -> bool:
+def looks_like_seconds(micros: int) -> bool:
+    """Whether a number of microseconds was most likely meant in seconds; see :func:`duration`."""
     if micros < _SUSPICIOUS_US:
         return micros > 0
     return micros < _MINUTES_BELOW_US and micros % 60 == 0 and micros % 1_000 != 0
@@ -194,7 +195,7 @@ def meant(micros: int) -> int:
     :func:`duration` accepts them again without a ``UnitWarning``, as ``dataclasses.replace`` and
     the fields of other values need: what the user gave had a unit, or was warned about.
     """
-    return _Meant(micros) if _looks_like_seconds(abs(micros)) else micros
+    return _Meant(micros) if looks_like_seconds(abs(micros)) else micros
 
 
 def as_micros(value: DurationLike) -> int:

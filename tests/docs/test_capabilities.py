@@ -36,6 +36,7 @@ def test_what_spark_refuses_is_on_the_page() -> None:
         ("Watermarks", "ManualWatermark()"),
         ("Clocks", "ManualClock()"),
         ("Sources", "read_log"),
+        ("Steps", "map_async"),
     }
     assert all(reason in capabilities.PAGE.read_text() for reason in refused.values())
 

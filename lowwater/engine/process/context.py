@@ -12,8 +12,9 @@ from lowwater.engine.process.timers import Timers
 from lowwater.engine.records.panes import Kind
 from lowwater.engine.records.stage_output import MAIN
 from lowwater.engine.records.storable import fault_of
-from lowwater.errors import InvalidArgument, UnknownName, describe, nearest
+from lowwater.errors import InvalidArgument, UnitWarning, UnknownName, describe, nearest, warn
 from lowwater.time import (
+    DAY_US,
     END_OF_TIME,
     LAST_EVENT_TIME,
     START_OF_TIME,
@@ -21,6 +22,7 @@ from lowwater.time import (
     InstantLike,
     format_instant,
     instant,
+    looks_like_seconds,
 )
 from lowwater.windows import Window
 
@@ -193,6 +195,9 @@ def context_type(bound: Mapping[str, Any]) -> type[ProcessContext]:
     return type("ProcessContext", (ProcessContext,), {**bound, "__slots__": ()})
 
 
+_A_YEAR_US = 365 * DAY_US
+
+
 @final
 class TimerState:
     """One declared timer of the current key, as hooks see it.
@@ -237,6 +242,12 @@ class TimerState:
         at = micros(time, "time")
         held = None if output_time is None else micros(output_time, "output_time")
         bounds = self._bounds
+        if type(time) is int and bounds.context is not None:
+            context = bounds.context
+            now = context.time if self._bounded else context.clock
+            # Counts that begin at zero, as in tests, are of any unit.
+            if at > now > _A_YEAR_US and looks_like_seconds(at - now):
+                self._warn_of_unit(at - now)
         if held is not None and held < bounds.floor:
             raise InvalidArgument(
                 f"{describe('output_time', Instant(held))} is earlier than "
@@ -268,6 +279,17 @@ class TimerState:
                 hint="Use text, an int or a tuple of them",
             )
 
+    def _warn_of_unit(self, ahead: int) -> None:
+        """Warn of a time so close ahead that its distance was most likely meant in seconds."""
+        now = "ctx.time" if self._bounded else "ctx.clock"
+        warn(
+            UnitWarning,
+            f"the timer {self.name!r} is set {ahead:,} µs ahead of {now}: plain numbers are "
+            "microseconds",
+            where=self._bounds.place,
+            hint=f'Write {now} + lw.duration("{ahead}s") for seconds',
+        )
+
     def clear(self, *, tag: Any = None) -> None:
         """Clear it, if it is set; its hold is released."""
         self._timers.clear(self._cursor.scope, (self._number, tag))
@@ -290,13 +312,14 @@ class HookBounds:
         place: The process, in words.
     """
 
-    __slots__ = ("expiry", "floor", "lowest", "place")
+    __slots__ = ("context", "expiry", "floor", "lowest", "place")
 
     def __init__(self, place: str) -> None:
         self.place = place
         self.floor = 0
         self.lowest = END_OF_TIME
         self.expiry: int | None = None
+        self.context: ProcessContext | None = None
 
 
 def micros(value: InstantLike, name: str) -> int:

@@ -17,6 +17,7 @@ from lowwater.engine.process.context import HookBounds, TimerState, context_type
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.key_parts import SHIFT
 from lowwater.engine.process.outputs import OutputBuffer
+from lowwater.engine.process.own_attributes import OwnAttributes
 from lowwater.engine.process.record_persistence import StoredProcess
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys
@@ -109,6 +110,8 @@ class RecordProcess:
         self._on_window_expired = definition.hook("on_window_expired")
         self._on_end = definition.hook("on_end")
         self._chains = Chains(definition.name)
+        self._bounds.context = self._context
+        self._attributes = OwnAttributes(definition.process, definition.name)
         self._bounds.lowest = definition.lowest(watermark)
 
     def __len__(self) -> int:
@@ -186,6 +189,7 @@ class RecordProcess:
         late = DroppedElements(self.watermark)
         self._by_time = False
         self._take(bundle, late)
+        self._attributes.check()
         self._refusals.finish()
         return self._done(late)
 
@@ -254,6 +258,7 @@ class RecordProcess:
         for start in range(0, len(passed), _ROWS_AT_ONCE):
             some = passed.slice(start, start + _ROWS_AT_ONCE)
             self._take(some.bundle, late, start, some.plain(self._columns))
+        self._attributes.check()
         self._refusals.finish()
         return late
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lowwater.display.text import shown
+from lowwater.engine.process.cells import CELLS
 from lowwater.engine.records.batch import fields_of, is_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
@@ -35,6 +36,9 @@ from lowwater.time import Int64Array
 
 _NAME = "wrong_type"
 """The reason of a dead letter with a field whose name cannot be a column's, as from readers."""
+
+
+_STATES = tuple(CELLS.values())
 
 
 def sifted(outputs: Mapping[str, Emitted], process: str) -> Mapping[str, Emitted]:
@@ -108,6 +112,10 @@ def _fault_of_record(value: Any) -> Fault | None:
     for name, item in fields:
         if not is_name(name):
             return _NAME, f"{shown(name, exact=True)} cannot be the name of a column"
+        if isinstance(item, _STATES):
+            return UNSTORABLE, (
+                f"{name} is the cell ctx.{item.name}, not its value: emit ctx.{item.name}.get()"
+            )
         if (fault := fault_of(item)) is not None:
             return detail_of(name, item, fault)
     return None

@@ -74,7 +74,7 @@ class Computed(StageKind):
         return bundle, InputBundle(incoming.nth, bundle)
 
     def described(self) -> dict[str, Any]:
-        definition = Definition.of(self.process, self.windowing)
+        definition = self._definition()
         return {
             "process": definition.name,
             "cells": {name: described(cell) for name, cell in definition.cells.items()},
@@ -102,6 +102,11 @@ class Computed(StageKind):
             yield "retracts what it emitted"
         if self.lateness_us:
             yield f"emits up to {format_duration(self.lateness_us)} late"
+        for name, timer in self._definition().timers.items():
+            yield f"timer {name}, of {timer.domain} time"
+
+    def _definition(self) -> Definition:
+        return Definition.of(self.process, self.windowing)
 
     def emitted_types(self, stage: Stage, types: InputTypes) -> None:
         """Return nothing: only the process knows what it emits."""
@@ -113,6 +118,17 @@ class Computed(StageKind):
                 "records wait until the watermark passes them, and there is no watermark",
                 where,
                 "Give the source a watermark",
+            )
+        definition = self._definition()
+        timers = [name for name, timer in definition.timers.items() if timer.domain == "event"]
+        if timers and self.order == "arrival" and not definition.vectorised:
+            yield Finding(
+                "note",
+                f"the timer {timers[0]!r} fires when the watermark passes its time, and records "
+                "come as they arrive: one that sets it again moves it, even if its own time is "
+                "after the timer's; so recorded data, of which much arrives at once, loses alarms",
+                where,
+                'Use process(..., order="event_time") if an alarm depends on what comes when',
             )
         if self.windowing is None and any(flow.is_endless for flow in upstream):
             yield Finding(

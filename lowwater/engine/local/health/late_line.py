@@ -76,4 +76,4 @@ class LateTally:
                 fix = fix.replace("of these", "of those that came too late")
         total = self.reasons.total()
         what = "1 record was" if total == 1 else f"{total:,} records were"
-        return f"{what} dropped from their windows ({reasons}){fix}. {read_in}"
+        return f"{what} dropped as late ({reasons}){fix}. {read_in}"

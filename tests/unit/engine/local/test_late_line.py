@@ -95,5 +95,5 @@ def test_a_window_that_its_trigger_closed_is_no_matter_of_lateness(
     pipeline = counts(table, trigger=lw.AfterCount(2), allow_data_loss="the first two are enough")
     pipeline.to_arrow(bundle_size=1, progress=False)
     line = told(capsys)
-    assert "2 records were dropped from their windows (closed 2). " in line
+    assert "2 records were dropped as late (closed 2). " in line
     assert "allowed_lateness" not in line
