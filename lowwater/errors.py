@@ -359,6 +359,14 @@ def _wrong_call(
     for each in every:
         if each.default is each.empty and each.name not in [*named, *known[:given]]:
             what = f"the argument {each.name!r} is missing"
+            # Those that are needed, and those that were written: the others would hide them.
+            needed = [
+                one
+                for one in taken
+                if one.default is one.empty or one.name in named or one.name in known[:given]
+            ]
+            needed = [one for one in needed if one.kind is not one.VAR_KEYWORD]
+            shown = f"{place}({', '.join(map(_as_written, needed))})"
             return InvalidArgument(what, where=place, hint=f"Write {shown}")
     return None
 

@@ -62,7 +62,8 @@ class Writing:
 
     def __repr__(self) -> str:
         sinks = ", ".join(map(shown, self._sinks))
-        return f"Writing({stage_outline(self._stage)}{output_suffix(self._tag)} → {sinks})"
+        written = f"{stage_outline(self._stage)}{output_suffix(self._tag)} → {sinks}"
+        return f"Writing({written}; nothing is written before .run())"
 
     if not TYPE_CHECKING:
 

@@ -17,13 +17,14 @@ from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.stateless import require_names
 from lowwater.engine.records.steps import key_values
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.explain.disorder import DisorderGroup, DisorderProfile, group_of, lags_of
 from lowwater.pipeline.fluent import Stream
 from lowwater.pipeline.readers import from_arrow, from_frame, read_parquet
 from lowwater.time import DurationLike, Int64Array
 
 
+@explained()
 def profile(
     frame: Any,
     *,

@@ -632,12 +632,25 @@ def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:
             ) from None
 
 
-def _arrow_type(name: str, column_type: pa.DataType | str, option: str = "types") -> pa.DataType:
+_PYTHON_TYPES: Mapping[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+}
+
+
+def _arrow_type(
+    name: str, column_type: pa.DataType | str | type, option: str = "types"
+) -> pa.DataType:
     if isinstance(column_type, pa.DataType):
         return column_type
     try:
+        if isinstance(column_type, type):  # those of Python, as users write them elsewhere
+            return _PYTHON_TYPES[column_type]
         return pa.type_for_alias(column_type)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise InvalidArgument(
             f"{describe(f'{option}[{name!r}]', column_type)} is not a type",
             hint='Use, say, "int64", "float64", "string" or "bool"',

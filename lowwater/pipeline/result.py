@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 import pyarrow as pa
 
@@ -151,9 +151,24 @@ class Run(Traced, Iterator[ItemT]):
     def __init__(self, outcomes: Outcomes, items: Iterator[ItemT]) -> None:
         self._outcomes = outcomes
         self._items = items
+        self._is_over = False
+
+    def __iter__(self) -> Self:
+        if self._is_over:
+            raise InvalidArgument(
+                "this run has been iterated to its end, and keeps nothing of what it gave",
+                where="run",
+                hint="Keep the results, as in panes = list(pipeline.run()) or pipeline.collect(); "
+                "or run it again",
+            )
+        return self
 
     def __next__(self) -> ItemT:
-        return next(self._items)
+        try:
+            return next(self._items)
+        except StopIteration:
+            self._is_over = True
+            raise
 
     def stop(self) -> None:
         """End the output after what was read so far; open windows emit nothing more.

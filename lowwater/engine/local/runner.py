@@ -392,7 +392,7 @@ class LocalRun:
             return
         for entries in self._between:
             for entry in entries:
-                entry.admission.end()
+                entry.end()
         self._verdict.judge_rest()
         self.ended = True
         self._ledger.check(ended=True)

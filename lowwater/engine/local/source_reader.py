@@ -310,7 +310,7 @@ class SourceReader:
         if self._usual.own is not None:
             self._usual.own.end()
         for entry in self._usual.entries:
-            entry.admission.end()
+            entry.end()
 
     def begin(self, records: Records, *, fresh: bool) -> None:
         """Start and count a batch: a ``fresh`` one, or the one in which a restart resumes.

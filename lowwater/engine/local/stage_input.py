@@ -18,6 +18,7 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stepping import AppliedSteps, Apply, Step, applied, apply_steps
 from lowwater.engine.records.steps import Bundle
+from lowwater.errors import InvalidArgument
 from lowwater.time import Int64Array
 
 _ARRIVED = HIDDEN + "arrived"
@@ -93,7 +94,10 @@ class StageAdmission:
                 return AdmittedBatch(self, records, rejected, stepped, rows, by)
         if isinstance(clock, np.ndarray):
             clock = records.columns[_ARRIVED].data
-        admitted = self.admission.admit(records, clock=clock)
+        try:
+            admitted = self.admission.admit(records, clock=clock)
+        except InvalidArgument as error:
+            raise self._of_steps(error) from None
         counts.taken += records.length
         counts.invalid += len(admitted.errors)
         counts.sound += len(admitted.bundle)
@@ -102,6 +106,24 @@ class StageAdmission:
         if self.signed:
             admitted = _signed(admitted, records)
         return AdmittedBatch(self, records, admitted, stepped, rows, by)
+
+    def end(self) -> None:
+        """Raise ``InvalidArgument`` if no record of the whole stream had a column that is read."""
+        try:
+            self.admission.end()
+        except InvalidArgument as error:
+            raise self._of_steps(error) from None
+
+    def _of_steps(self, error: InvalidArgument) -> InvalidArgument:
+        """Return an error that says which step left the event time out, if that is what it is."""
+        time = self.admission.time_column
+        if not self.steps or error.what != f"there is no column {time!r}":
+            return error
+        return InvalidArgument(
+            f"the records have no column {time!r} any more, which is their event time",
+            where=self.steps[-1].method,
+            hint=f"Keep it: return {{**record, ...}} from a function, or name {time!r} in select",
+        )
 
 
 @final

@@ -229,6 +229,11 @@ class Admission:
         self.tally.count(len(errors), errors)
         return list(errors)
 
+    @property
+    def time_column(self) -> str:
+        """The column of event times."""
+        return self._time
+
     def require(self, stepped: AppliedSteps) -> None:
         """Raise if a step reads a column that none of its first 1,000 records has.
 

@@ -176,13 +176,21 @@ class ValueAdmission:
             return _kind_of(column.type)
         return "bool" if column.data.dtype == np.bool_ else "number"
 
+    def _hint(self, column: Column) -> str:
+        if column.type is not None and pa.types.is_string(column.type) and self._needs == "numbers":
+            return (
+                "Use another column; or say the type in the reader of text, as in "
+                f'types={{"{self._name}": "float64"}}, which makes dead letters of what is none'
+            )
+        return "Use another column, or convert this one first"
+
     def _check_kind(self, kind: str, column: Column) -> None:
         takes = _TAKES.get(self._needs)
         if not self._anything and (kind == "nested" or (takes is not None and kind not in takes)):
             raise InvalidArgument(
                 f"the column {self._name!r} is {column.type or column.data.dtype}, but "
                 f"{self._reader} needs {_WANTED[self._needs]}",
-                hint="Use another column, or convert this one first",
+                hint=self._hint(column),
             )
         if self._needs == "ordered" and _has_own_order(column.type):
             raise InvalidArgument(
