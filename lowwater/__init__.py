@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.clocks import WallClock as WallClock
     from lowwater.engine.graph.metrics import Metrics as Metrics
     from lowwater.engine.graph.sources import CommitListener as CommitListener
+    from lowwater.engine.graph.sources import GrowingSource as GrowingSource
     from lowwater.engine.graph.sources import ReplayableSource as ReplayableSource
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
@@ -180,7 +181,7 @@ _PLACES = {
     ),
     "lowwater.engine.records.stage_output": "Emitted",
     "lowwater.engine.records.batch": "Records",
-    "lowwater.engine.graph.sources": "CommitListener ReplayableSource Source",
+    "lowwater.engine.graph.sources": "CommitListener GrowingSource ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",
     "lowwater.engine.graph.trace": "Trace TracedElement Tracing",
     "lowwater.engine.window.windowing": "Windowing",
