@@ -2,6 +2,8 @@
 
 They make the fluent values of :mod:`lowwater.pipeline.fluent`, which are built on them. So these
 values are type parameters here, and bear the names of the values, as ``help()`` shows them.
+
+The file is long because it is what users read of the steps.
 """
 
 from __future__ import annotations

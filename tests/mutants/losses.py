@@ -27,7 +27,7 @@ from lowwater.engine.local.stage_input import AdmittedBatch
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.waiting_records import WaitingRecords
-from lowwater.engine.records import pane_table, stateless
+from lowwater.engine.records import pane_table, stage_output, stateless
 from lowwater.engine.records.admission import Admission
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.placement import DroppedElements
@@ -296,7 +296,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
         records = right(panes, keys, signed=signed)
         return records.slice(0, max(1, records.length - 1))
 
-    patch.setattr(stage_run, "records_of", records_of)
+    patch.setattr(stage_output, "records_of", records_of)
 
 
 @loss("a window, at a restart", "sessions windows", "rows of state", restarts=2)

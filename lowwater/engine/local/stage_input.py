@@ -120,7 +120,7 @@ class StageAdmission:
         if not self.steps or error.what != f"there is no column {time!r}":
             return error
         return InvalidArgument(
-            f"the records have no column {time!r} any more, which is their event time",
+            f"the records have no column {time!r}, which is to be their event time",
             where=self.steps[-1].method,
             hint=f"Keep it: return {{**record, ...}} from a function, or name {time!r} in select",
         )

@@ -1,4 +1,8 @@
-"""Validates the values of a column for the aggregates that read it (S-B1)."""
+"""Validates the values of a column for the aggregates that read it (S-B1).
+
+The file is long because a column may change its kind from batch to batch, and each pair of kinds
+needs its own answer.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def refused(call: Any) -> str:
 @pytest.mark.parametrize("function", [lambda row: {"k": row["k"]}, lambda row: row["k"]])
 def test_a_map_that_drops_the_event_time(function: Any) -> None:
     text = refused(lambda: counts(stream().map(function).map(lambda row: {"k": "a"})).collect())
-    assert "no column 'at' any more, which is their event time (at map)" in text
+    assert "the records have no column 'at', which is to be their event time (at map)" in text
     assert "return {**record, ...}" in text
 
 

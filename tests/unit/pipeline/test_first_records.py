@@ -111,7 +111,7 @@ def test_a_name_that_no_record_has_is_a_mistake(
     """After 1,000 records, or at the end."""
     begun = lw.from_iterable(rows(count), time="at", unit="s")
     begun = begun.map(lambda row: {n: v for n, v in row.items() if n != name})
-    with pytest.raises(InvalidArgument, match=f"there is no column '{name}'"):
+    with pytest.raises(InvalidArgument, match=f"no column '{name}'"):
         totals(begun).collect(bundle_size=size, **options)
 
 

@@ -48,12 +48,12 @@ def test_left_out_options_have_the_defaults_that_the_signature_shows(tmp_path: P
     path.write_text('{"t": 1}\n')
     parameters = inspect.signature(lw.read_jsonl).parameters
     shown: Any = {name: parameters[name].default for name in FileOptions.__annotations__}
-    assert shown == {**dict.fromkeys(shown), "follow": False, "poll_every": "1s"}
+    assert shown == {**dict.fromkeys(shown), "ends": False, "follow": False, "poll_every": "1s"}
     (given,), (left_out,) = (
         stream._flows
         for stream in (lw.read_jsonl(path, time="t", **shown), lw.read_jsonl(path, time="t"))
     )
-    names = ("time", "times", "watermark", "clock", "max_ahead_us", "idle_after_us")
+    names = ("time", "times", "watermark", "clock", "max_ahead_us", "idle_after_us", "ends")
     assert [getattr(given.origin, name) for name in names] == [
         getattr(left_out.origin, name) for name in names
     ]
