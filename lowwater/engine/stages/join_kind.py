@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Stage
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.outline import key_options, outline
-from lowwater.engine.join.joining import LEFT, RIGHT, Side
+from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
 from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
-from lowwater.engine.stages.kind import StageKind
+from lowwater.engine.stages.kind import NO_AGGREGATES, StageKind
 from lowwater.time import Int64Array
 
 
@@ -59,16 +61,6 @@ class JoinKind(StageKind):
     def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
         return self.right_keys if self.side_of(nth) == RIGHT else keys
 
-    def side_step(
-        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
-    ) -> tuple[Bundle, SideBundle]:
-        """Return a bundle with the columns of its side, and the step of a join that keeps rows."""
-        side = self.side_of(incoming.nth)
-        keys, hidden = stage.keys_of(incoming.nth), self.columns.hidden[side]
-        columns = incoming.columns(without=keys, hidden=hidden)
-        bundle = incoming.with_values({**columns, **incoming.bundle.values}, kept)
-        return bundle, SideBundle(side, bundle)
-
     def described_sides(self, how: str) -> dict[str, Any]:
         """Return what state directories know of its sides."""
         return {
@@ -95,3 +87,48 @@ class JoinKind(StageKind):
             **{of_left[name]: kind for name, kind in left.items()},
             **{of_right[name]: kind for name, kind in right.items()},
         }
+
+
+class StreamJoinKind(JoinKind):
+    """A join that keeps the records of both sides: by time, of tables, or with a history.
+
+    Args:
+        joining: The rules.
+    """
+
+    __slots__ = ()
+
+    joining: Joining | AsOf
+
+    stored_as: ClassVar[str] = "join"
+    windowing: ClassVar[None] = None
+    passes_signs: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = NO_AGGREGATES
+
+    @property
+    def join_rules(self) -> Joining | AsOf:
+        return self.joining
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it retracts what it emitted, even if its inputs never do (J-5, J-9)."""
+        return self.joining.retracts
+
+    @property
+    def emits_pairs(self) -> bool:
+        return self.joining.emits_pairs
+
+    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
+        return self.joining.emits_late_us or upstream_us()
+
+    def step(
+        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
+    ) -> tuple[Bundle, SideBundle]:
+        """Return a bundle with the columns of its side, and the join's step."""
+        side = self.side_of(incoming.nth)
+        keys, hidden = stage.keys_of(incoming.nth), self.columns.hidden[side]
+        columns = incoming.columns(without=keys, hidden=hidden)
+        bundle = incoming.with_values({**columns, **incoming.bundle.values}, kept)
+        return bundle, SideBundle(side, bundle)

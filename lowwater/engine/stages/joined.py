@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
-from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.finding import Finding, Upstream
-from lowwater.engine.graph.graph import MAIN, Stage
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns
-from lowwater.engine.records.stage_bundle import StageBundle
-from lowwater.engine.records.steps import Bundle
-from lowwater.engine.stages.join_kind import JoinKind
-from lowwater.engine.stages.kind import NO_AGGREGATES
-from lowwater.time import DAY_US, Int64Array, format_duration, saturating_add
+from lowwater.engine.stages.join_kind import StreamJoinKind
+from lowwater.time import DAY_US, format_duration, saturating_add
 
 _LONG_US = 30 * DAY_US
 _SIDES = {LEFT: "left", RIGHT: "right"}
@@ -24,7 +20,7 @@ _SIDES = {LEFT: "left", RIGHT: "right"}
 
 @final
 @dataclass(frozen=True, slots=True)
-class Joined(JoinKind):
+class Joined(StreamJoinKind):
     """The work of a join of two streams by time, or of two tables.
 
     Args:
@@ -39,42 +35,14 @@ class Joined(JoinKind):
     right_keys: tuple[str, ...]
     columns: JoinedColumns
 
-    stored_as: ClassVar[str] = "join"
-    windowing: ClassVar[None] = None
-    passes_signs: ClassVar[bool] = True
-    keeps_rows: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    aggregates: ClassVar[Mapping[str, AggregateSpec]] = NO_AGGREGATES
-
-    @property
-    def join_rules(self) -> Joining:
-        return self.joining
-
-    @property
-    def retracts(self) -> bool:
-        """Whether it retracts even if its inputs never do (J-5)."""
-        return self.joining.retracts
-
     @property
     def makes_table(self) -> bool:
         return self.joining.within is None
-
-    @property
-    def emits_pairs(self) -> bool:
-        return self.joining.emits_pairs
-
-    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
-        return self.joining.emits_late_us or upstream_us()
 
     def operator(self, stage: Stage) -> Operator:
         from lowwater.engine.join.interval_join import JoinOperator
 
         return JoinOperator(self.joining, self.columns, signed=stage.signed)
-
-    def step(
-        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
-    ) -> tuple[Bundle, Any]:
-        return self.side_step(stage, incoming, kept)
 
     def described(self) -> dict[str, Any]:
         return self.described_sides(self.joining.how) | {

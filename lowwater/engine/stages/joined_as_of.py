@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.finding import Finding, Upstream
-from lowwater.engine.graph.graph import MAIN, Stage
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf
 from lowwater.engine.join.keyed_operator import SidesAdvance
 from lowwater.engine.join.pairs import JoinedColumns
-from lowwater.engine.records.stage_bundle import StageBundle
-from lowwater.engine.records.steps import Bundle
-from lowwater.engine.stages.join_kind import JoinKind
-from lowwater.engine.stages.kind import NO_AGGREGATES
-from lowwater.time import Int64Array, format_duration
+from lowwater.engine.stages.join_kind import StreamJoinKind
+from lowwater.time import format_duration
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class JoinedAsOf(JoinKind):
+class JoinedAsOf(StreamJoinKind):
     """The work of a join with a history: the left side is facts, the right their versions.
 
     Args:
@@ -37,28 +33,10 @@ class JoinedAsOf(JoinKind):
     right_keys: tuple[str, ...]
     columns: JoinedColumns
 
-    stored_as: ClassVar[str] = "join"
-    windowing: ClassVar[None] = None
-    passes_signs: ClassVar[bool] = True
-    keeps_rows: ClassVar[bool] = True
     reads_right: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    aggregates: ClassVar[Mapping[str, AggregateSpec]] = NO_AGGREGATES
-
-    @property
-    def join_rules(self) -> AsOf:
-        return self.joining
-
-    @property
-    def retracts(self) -> bool:
-        """Whether it retracts what it emitted, even if its inputs never do (J-9)."""
-        return self.joining.retracts
 
     def side_name(self, nth: int) -> str:
         return "facts" if self.side_of(nth) == LEFT else "versions"
-
-    def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
-        return self.joining.emits_late_us or upstream_us()
 
     def orders(self, nth: int) -> Mapping[str, str]:
         order = self.joining.order
@@ -69,11 +47,6 @@ class JoinedAsOf(JoinKind):
         from lowwater.engine.join.as_of import AsOfOperator
 
         return AsOfOperator(self.joining, self.columns, signed=stage.signed)
-
-    def step(
-        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
-    ) -> tuple[Bundle, Any]:
-        return self.side_step(stage, incoming, kept)
 
     def advance(self, to: int, right: int) -> SidesAdvance:
         return SidesAdvance(to, right)
