@@ -12,8 +12,8 @@ from lowwater.display.text import repr_of
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.engine.records.stage_output import Emitted, Output, emitted_of, panes_of
-from lowwater.engine.records.steps import REASONS, LateBatch, MergedWindows, PaneBatch, key_values
+from lowwater.engine.records.stage_output import HasOutputs, Output
+from lowwater.engine.records.steps import REASONS, LateBatch, MergedWindows, key_values
 from lowwater.errors import DataError
 from lowwater.time import Instant, Int64Array
 
@@ -73,7 +73,7 @@ class LateElements:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(HasOutputs):
     """What one step of the runner gave; any part may be missing.
 
     Args:
@@ -91,16 +91,6 @@ class Outcome:
     boundary: bool = False
     stage: int = 0
     replaced: tuple[MergedWindows, ...] = ()
-
-    @property
-    def panes(self) -> PaneBatch | None:
-        """The panes of a windowed stage; ``None`` for none."""
-        return panes_of(self.outputs)
-
-    @property
-    def emitted(self) -> dict[str, Emitted]:
-        """The records of another stage, by output."""
-        return emitted_of(self.outputs)
 
 
 def refusal_of(letter: ErrorRecord) -> DataError:

@@ -83,9 +83,6 @@ class MapAsync(StepKind):
         columns, called = shaped(self, called, sets_aside=True)
         return self.made(records, columns, called)
 
-    def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
-        raise NotImplementedError  # it is applied as a whole
-
     def columns(self, values: Sequence[Any]) -> dict[str, Column]:
         return columns_of(values)
 

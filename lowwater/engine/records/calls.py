@@ -56,20 +56,8 @@ class Called:
     failed: Sequence[Failure]
 
 
-class PythonStep(Step, Protocol):
-    """A step that calls a Python function for each record."""
-
-    def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
-        """Call the function for each record, in order.
-
-        Args:
-            rows: The records.
-            sets_aside: Whether records for which it fails are rejected.
-
-        Raises:
-            DataError: It failed, and such records are not rejected.
-        """
-        ...
+class MakesRecords(Step, Protocol):
+    """A step that makes records of what a Python function returns."""
 
     def columns(self, values: Sequence[Any]) -> dict[str, Column]:
         """Return what the function returned as columns."""
@@ -86,6 +74,22 @@ class PythonStep(Step, Protocol):
         ...
 
 
+class PythonStep(MakesRecords, Protocol):
+    """A step that calls a Python function for each record, in this process or in a worker."""
+
+    def call(self, rows: Sequence[Any], *, sets_aside: bool) -> Called:
+        """Call the function for each record, in order.
+
+        Args:
+            rows: The records.
+            sets_aside: Whether records for which it fails are rejected.
+
+        Raises:
+            DataError: It failed, and such records are not rejected.
+        """
+        ...
+
+
 def step_through(step: PythonStep, records: Records, *, sets_aside: bool = False) -> Stepped:
     """Apply a step that calls a function, in this process."""
     called = step.call(records.rows(), sets_aside=sets_aside)
@@ -94,7 +98,7 @@ def step_through(step: PythonStep, records: Records, *, sets_aside: bool = False
 
 
 def shaped(
-    step: PythonStep, called: Called, *, sets_aside: bool
+    step: MakesRecords, called: Called, *, sets_aside: bool
 ) -> tuple[dict[str, Column], Called]:
     """Return what a function returned as columns; results that cannot be records are rejected.
 

@@ -101,15 +101,23 @@ Output: TypeAlias = PaneBatch | Emitted
 """What leaves a stage by one of its outputs: records, or panes, which have labels besides."""
 
 
-def panes_of(outputs: Mapping[str, Output]) -> PaneBatch | None:
-    """Return the panes among what left a stage, if any."""
-    panes = outputs.get(MAIN)
-    return panes if isinstance(panes, PaneBatch) else None
+class HasOutputs:
+    """The panes, or the records by output, of what left a stage in ``outputs``."""
 
+    __slots__ = ()
 
-def emitted_of(outputs: Mapping[str, Output]) -> dict[str, Emitted]:
-    """Return the records among what left a stage, by output."""
-    return {tag: part for tag, part in outputs.items() if isinstance(part, Emitted)}
+    outputs: Mapping[str, Output]
+
+    @property
+    def panes(self) -> PaneBatch | None:
+        """The panes of a windowed stage; ``None`` for none."""
+        panes = self.outputs.get(MAIN)
+        return panes if isinstance(panes, PaneBatch) else None
+
+    @property
+    def emitted(self) -> dict[str, Emitted]:
+        """The records of another stage, by output."""
+        return {tag: part for tag, part in self.outputs.items() if isinstance(part, Emitted)}
 
 
 def only(emitted: Output | None) -> dict[str, Output]:
@@ -119,7 +127,7 @@ def only(emitted: Output | None) -> dict[str, Output]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class StageOutput:
+class StageOutput(HasOutputs):
     """What one step of an operator emitted and dropped.
 
     Args:
@@ -139,16 +147,6 @@ class StageOutput:
     superseded: int = 0
     merges: MergedWindows | None = None
     replaced: tuple[MergedWindows, ...] = ()
-
-    @property
-    def panes(self) -> PaneBatch | None:
-        """The panes of a windowed stage; ``None`` for none."""
-        return panes_of(self.outputs)
-
-    @property
-    def emitted(self) -> dict[str, Emitted]:
-        """The records of another stage, by output."""
-        return emitted_of(self.outputs)
 
 
 NOTHING = StageOutput()

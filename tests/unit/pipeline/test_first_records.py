@@ -111,7 +111,10 @@ def test_a_name_that_no_record_has_is_a_mistake(
     """After 1,000 records, or at the end."""
     begun = lw.from_iterable(rows(count), time="at", unit="s")
     begun = begun.map(lambda row: {n: v for n, v in row.items() if n != name})
-    with pytest.raises(InvalidArgument, match=f"no column '{name}'"):
+    said = f"there is no column '{name}'"
+    if name == "at":
+        said = r"the records have no column 'at', which is to be their event time \(at map\)"
+    with pytest.raises(InvalidArgument, match=said):
         totals(begun).collect(bundle_size=size, **options)
 
 

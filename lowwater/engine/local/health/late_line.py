@@ -68,12 +68,9 @@ class LateTally:
         if not self.reasons:
             return None
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
-        lateness = self.lateness_us()
-        fix = ""
+        total, lateness, fix = self.reasons.total(), self.lateness_us(), ""
         if lateness is not None:
-            fix = f'; allowed_lateness="{rounded_up(lateness)}" would have admitted 99 % of these'
-            if self.reasons.total() > self._bins.total():
-                fix = fix.replace("of these", "of those that came too late")
-        total = self.reasons.total()
+            which = "these" if total == self._bins.total() else "those that came too late"
+            fix = f'; allowed_lateness="{rounded_up(lateness)}" would have admitted 99 % of {which}'
         what = "1 record was" if total == 1 else f"{total:,} records were"
         return f"{what} dropped as late ({reasons}){fix}. {read_in}"

@@ -369,3 +369,28 @@ def test_a_drained_pane_says_so(tmp_path: Path) -> None:
     panes = windows(stream).collect(progress=False, bundle_size=10).panes
     assert [pane.is_drained for pane in panes] == [False, False, True]
     assert replace(panes[0], watermark=lw.Instant("+inf")).is_drained
+
+
+def test_files_of_more_than_any_chunk(tmp_path: Path) -> None:
+    """Two files of 150,000 records, beyond what is read, cut and committed at a time."""
+    (tmp_path / "in").mkdir()
+    count = 150_000
+
+    def run(until: Any) -> int:
+        stream = lw.read_parquet(
+            tmp_path / "in", time="t", unit="s", watermark=lw.BoundedDisorder("5s")
+        )
+        written = windows(stream).write_parquet(tmp_path / "out")
+        return written.run(state=tmp_path / "state", until=until, progress=False).events
+
+    for turn in range(2):
+        at = range(turn * count, (turn + 1) * count)
+        table = pa.table({"t": at, "k": [n % 7 for n in at], "v": at})
+        pq.write_table(table, tmp_path / "in" / f"{turn}.parquet")
+        assert run("available") == (turn + 1) * count
+    assert run("end") == 2 * count
+    written = pa.concat_tables(
+        [pq.read_table(path) for path in (tmp_path / "out").glob("part-*.parquet")]
+    )
+    assert sum(written["n"].to_pylist()) == 2 * count
+    assert sum(written["total"].to_pylist()) == 2 * count * (2 * count - 1) // 2

@@ -228,3 +228,32 @@ def test_what_is_refused() -> None:
     stage = keyed.aggregate(n=lw.count())._stage
     with pytest.raises(UnsupportedByRunner, match="map_async calls the outside"):
         require_supported(Graph.of([stage]))
+
+
+ODD: list[Any] = [
+    None, 2**53 + 1, 2**70, float("nan"), "text", b"bytes", 1.5, [1, "x"], {"a": None}, True,
+]  # fmt: skip
+
+
+def test_odd_values_are_those_of_map() -> None:
+    """What a call returns is taken as ``map`` takes it, whatever it is; so are broken records."""
+
+    def odd(row: Row) -> Any:
+        n = row["n"]
+        if n % 13 == 12:
+            return {1: "no name of a column"}
+        if n % 17 == 16:
+            raise ValueError("no")
+        return {**row, "value": ODD[n % len(ODD)]}
+
+    async def call(row: Row) -> Any:
+        return odd(row)
+
+    options: dict[str, Any] = {"progress": False, "on_error": "dead_letter", "bundle_size": 100}
+    by_call = stream(1_000).map_async(call, capacity=9).collect(**options)
+    in_turn = stream(1_000).map(odd).collect(**options)
+    assert repr(by_call.values()) == repr(in_turn.values())  # a NaN is not equal to itself
+    assert [letter.record for letter in by_call.errors] == [
+        letter.record for letter in in_turn.errors
+    ]
+    assert len(by_call.errors) > 100
