@@ -166,6 +166,22 @@ def _made(row: Any) -> Any:
     return VALUES[row["n"]] if row["n"] >= POISON else row
 
 
+async def _answered(row: Any) -> Any:
+    return _made(row)
+
+
+async def _all_answered(rows: Any) -> Any:
+    return [_made(row) for row in rows]
+
+
+async def _added(row: Any) -> Any:
+    return {**row, "w": row["v"] + 1}
+
+
+async def _at(row: Any) -> Any:
+    return {**row, "t": VALUES[row["n"]]}
+
+
 def _failing_late(row: Any) -> Iterator[Any]:
     """Yield a record, and fail on the value of some."""
     yield row
@@ -241,6 +257,14 @@ PLACES: dict[str, Place] = {
         lambda s: _counted(s.map(lambda row: {**row, "w": row["v"] + 1})), python=True
     ),
     "map makes": Place(lambda s: _counted(s.map(_made)), "", python=True),
+    "map_async makes": Place(lambda s: _counted(s.map_async(_answered)), "", python=True),
+    "map_async raises": Place(lambda s: _counted(s.map_async(_added)), python=True),
+    "map_async of several": Place(
+        lambda s: _counted(s.map_async(_all_answered, batch=7)), "", python=True
+    ),
+    "map_async makes a time": Place(
+        lambda s: _counted(s.map_async(_at)), "", python=True, moves=True
+    ),
     "map makes a name": Place(
         lambda s: _counted(
             s.map(lambda row: {**row, VALUES[row["n"]] if row["n"] >= POISON else "w": 1})

@@ -8,6 +8,7 @@ from lowwater.errors import PipelineWarning, warn
 
 _PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None))
 _GROWS = (list, dict, set)
+_HOLDS = (*_GROWS, tuple, frozenset)
 
 
 @final
@@ -59,4 +60,6 @@ def _differs(before: dict[str, tuple[Any, int]], name: str, value: Any, size: in
     if name not in before:
         return True
     was, had = before[name]
-    return (was is not value and (type(was) is not type(value) or was != value)) or size != had
+    if was is value or type(was) is not type(value) or type(value) in _HOLDS:
+        return was is not value or size != had  # what they hold may not be comparable
+    return bool(was != value)

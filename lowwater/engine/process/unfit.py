@@ -112,7 +112,7 @@ def _fault_of_record(value: Any) -> Fault | None:
     for name, item in fields:
         if not is_name(name):
             return _NAME, f"{shown(name, exact=True)} cannot be the name of a column"
-        if isinstance(item, _STATES):
+        if issubclass(type(item), _STATES):  # isinstance asks the class of the user
             return UNSTORABLE, (
                 f"{name} is the cell ctx.{item.name}, not its value: emit ctx.{item.name}.get()"
             )
