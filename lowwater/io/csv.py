@@ -211,11 +211,12 @@ class _FilesReader:
 
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records; an empty file has none."""
-        if not file.stat().size:
+        size = file.stat().size
+        if not size:
             return
         if not self.types:
             self.types.update((field.name, field.type) for field in self._source._infer(file))
-        yield from _FileReader(file, self.types, self._source).records()
+        yield from _FileReader(file, size, self.types, self._source).records()
 
     def require_whole(self, file: InputFile) -> None:
         """Do nothing: a text file does not show whether it is complete."""
@@ -227,12 +228,16 @@ class _FileReader:
 
     Args:
         file: The file.
+        size: How many bytes it has.
         types: Types by column, shared by all files; those of columns without a value are null.
         source: What is read.
     """
 
-    def __init__(self, file: InputFile, types: dict[str, pa.DataType], source: CsvSource) -> None:
+    def __init__(
+        self, file: InputFile, size: int, types: dict[str, pa.DataType], source: CsvSource
+    ) -> None:
         self._file = file
+        self._size = size
         self._name = file.name
         self._types = types
         self._source = source
@@ -254,7 +259,8 @@ class _FileReader:
                 if (sound := self._exactly(batch, watched)) is None:
                     yield from self._with_care(done)
                     break
-                yield self._with_unread(Records.from_arrow(sound, self._name, done))
+                records = self._with_unread(Records.from_arrow(sound, self._name, done))
+                yield replace(records, share=watched.share(self._size))
                 done += batch.num_rows
         except FileNotFoundError:
             raise
@@ -316,8 +322,9 @@ class _FileReader:
         binary = dict.fromkeys(self._types, pa.binary())
         try:
             self._encoding = encoding = encoding_of(self._file)
+            counted = Watched(opened_bytes(self._file), self._delimiter, looks=False)
             raw = _open(
-                self._file, binary, self._delimiter, self._note,
+                counted, binary, self._delimiter, self._note,
                 encoding=encoding, raw=True, only=self._only,
             )  # fmt: skip
             for given in raw:
@@ -325,7 +332,8 @@ class _FileReader:
                 rest = batch.slice(max(0, done - row))
                 row += batch.num_rows - rest.num_rows
                 if rest.num_rows:
-                    yield self._with_unread(self._convert(rest, row))
+                    records = self._with_unread(self._convert(rest, row))
+                    yield replace(records, share=counted.share(self._size))
                 row += rest.num_rows
         except FileNotFoundError:
             raise

@@ -67,12 +67,15 @@ def _is_gzip(name: str) -> bool:
 class Watched:
     """Bytes that Arrow reads, and whether there were fields among them that it misreads.
 
+    ``taken`` counts the bytes that were read.
+
     Args:
         source: A path, or what can be read.
         delimiter: The field separator.
+        looks: Whether to look for such fields.
     """
 
-    def __init__(self, source: Any, delimiter: str) -> None:
+    def __init__(self, source: Any, delimiter: str, *, looks: bool = True) -> None:
         self._opened = (
             pa.input_stream(source, compression="detect") if isinstance(source, str) else source
         )
@@ -81,8 +84,16 @@ class Watched:
         begins = rb"\r\n\s\"" + re.escape(delimiter.encode())
         self._hexadecimal = re.compile(rb"(?:^|[%s])[+-]?0[xX]" % begins)
         self._last = b""
+        self.taken = 0
+        self._looks = looks
         self.has_quoted_empty = False
         self.has_hexadecimal = False
+
+    def share(self, size: int) -> float | None:
+        """Return how much of a file of so many bytes was read; ``None`` if it is compressed."""
+        if isinstance(self._opened, pa.CompressedInputStream):
+            return None
+        return min(1.0, self.taken / size)
 
     @property
     def closed(self) -> bool:
@@ -92,6 +103,9 @@ class Watched:
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
         data: bytes = self._opened.read(size if size >= 0 else None)
+        self.taken += len(data)
+        if not self._looks:
+            return data
         if not self.has_quoted_empty:
             for part in (data, self._last + data[:3]):
                 # Most files have no quote at all, which is found out ten times as fast.

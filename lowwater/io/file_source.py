@@ -106,11 +106,13 @@ def replay(
         if any(one not in (None, done[name]) for name, one in now.items()):  # other stamps
             done = GrowingMap((name, now.get(name) or done[name]) for name in done)
         if name := position["file"]:
+            extent = _Extent.of_rest(files, suffixes, done, follow, listed)
             content = contents.check(name, position["content"], _part(position["batch"]))
             if content is None:
                 raise vanished(name)
             position = {**position, "content": content}
-            yield from _batches(files, reader, position, contents, watched=watched)
+            for records, at in _batches(files, reader, position, contents, watched=watched):
+                yield extent.shared(records, name), at
             done = done.extended(name, content)
     # Following, a look comes after the question whether to stop; what is not followed has one look.
     looks = _Looks(files, suffixes, reader, follow, contents, None if follow else listed)
@@ -121,12 +123,15 @@ def replay(
         found = False
         fresh = looks.fresh(done)
         reader.settle(fresh)
+        extent = _Extent(files, fresh if _ends(follow) else ())
         for name in fresh:
             found = True
             _LOG.debug("%s is read", name)
             begin = _position(done, reader, name, contents.record(name))
             yield _NOTHING, begin
-            yield from _batches(files, reader, begin, contents, watched=watched)
+            for records, at in _batches(files, reader, begin, contents, watched=watched):
+                yield extent.shared(records, name), at
+            extent.read(name)
             done = done.extended(name, begin["content"])
         if follow is None:
             yield _NOTHING, _position(done, reader)
@@ -161,11 +166,66 @@ class _PartitionedReader:
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records."""
         for records in self._reader.read(file):
-            yield self._partitions.added(records, file.name, self.in_paths)
+            added = self._partitions.added(records, file.name, self.in_paths)
+            yield added if added is records else replace(added, share=records.share)
 
     def require_whole(self, file: InputFile) -> None:
         """Raise ``DataError`` if a file is incomplete."""
         self._reader.require_whole(file)
+
+
+@final
+class _Extent:
+    """How many bytes there are to read, and how many of them were read.
+
+    Args:
+        files: The files that are read.
+        names: Those that there are; none if more may come.
+    """
+
+    def __init__(self, files: InputFiles, names: Iterable[str]) -> None:
+        self._sizes = {name: _size(files.stores.file(name)) for name in names}
+        self._total = sum(self._sizes.values())
+        self._read = 0
+
+    @classmethod
+    def of_rest(
+        cls,
+        files: InputFiles,
+        suffixes: tuple[str, ...],
+        done: GrowingMap,
+        follow: Follow | None,
+        listed: list[InputFile] | None,
+    ) -> _Extent:
+        """Return what is left after a position, as far as no listing of a store is needed."""
+        is_known = _ends(follow) and (listed is not None or not any(map(is_remote, files.paths)))
+        if is_known and listed is None:
+            listed = files.find(suffixes, maybe_none=True)
+        names = [file.name for file in listed or () if file.name not in done]
+        return cls(files, names if is_known else ())
+
+    def shared(self, records: Records, name: str) -> Records:
+        """Add to a file's records how much was read once they are, if that is known."""
+        size = self._sizes.get(name)
+        if not self._total or size is None:
+            return records if records.share is None else replace(records, share=None)
+        return replace(records, share=(self._read + size * (records.share or 0.0)) / self._total)
+
+    def read(self, name: str) -> None:
+        """Note that a file was read whole."""
+        self._read += self._sizes.get(name, 0)
+
+
+def _ends(follow: Follow | None) -> bool:
+    """Return whether no files are read but those that are there."""
+    return follow is None or follow.once
+
+
+def _size(file: InputFile) -> int:
+    try:
+        return (_listed(file) or file.stat()).size
+    except FileNotFoundError:  # which is an error once it is read
+        return 0
 
 
 @final

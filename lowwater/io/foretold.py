@@ -9,15 +9,37 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar, final
+from typing import Generic, Protocol, TypeAlias, TypeVar, final
 
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 
 Content = TypeVar("Content")
 End = TypeVar("End")
+Offsets: TypeAlias = Mapping[str, int]
+
+
+def share_of(begun: Offsets, at: Offsets, ends: Mapping[str, int | None]) -> float | None:
+    """Return how much was read of the partitions of a source; ``None``: an end is not known.
+
+    Args:
+        begun: The offset of each partition where the reading began.
+        at: The offset that it has reached.
+        ends: The offset where the partition ends.
+
+    >>> share_of({"0": 10, "1": 0}, {"0": 15, "1": 0}, {"0": 20, "1": 0})
+    0.5
+    """
+    read = total = 0
+    for number, start in begun.items():
+        end = ends.get(number)
+        if end is None:
+            return None
+        read += min(at.get(number, start), max(end, start)) - start
+        total += max(0, end - start)
+    return read / total if total else None
 
 
 @final

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, field, replace
 from itertools import count, cycle, islice, repeat
 from operator import length_hint
 from typing import Any, ClassVar, final
@@ -95,7 +95,7 @@ class IterableSource:
         if iterator is self.items:
             self._once.begin(type(iterator).__name__)
         known: dict[str, None] = {}
-        seen = 0
+        seen, length = 0, _length(self.items)
         while True:
             chunk = list(islice(iterator, size))
             if not chunk and not seen:
@@ -108,7 +108,8 @@ class IterableSource:
                 columns[name] = Column.of_objects([_attempt(function, item) for item in chunk])
             known.update(dict.fromkeys(columns))
             sparse = SparseColumns(columns, known, len(chunk), patient)
-            yield Records(sparse, len(chunk), unreadable=letters)
+            share = min(1.0, seen / length) if length else None
+            yield Records(sparse, len(chunk), unreadable=letters, share=share)
             if ended:
                 return
 
@@ -171,7 +172,7 @@ class ArrowSource:
         if not table:
             self._once.begin("RecordBatchReader")
         parts = self.data.to_batches(max_chunksize=rows) if table else self.data
-        yield from sliced_records(parts, rows)
+        yield from sliced_records(parts, rows, self.data.num_rows if table else None)
 
 
 @final
@@ -203,14 +204,26 @@ class ColumnsSource:
         if self.letters:
             yield Records({}, 0, unreadable=self.letters)
         for start in range(0, self.length, read_rows(size)):
-            yield whole.slice(start, start + read_rows(size))
+            stop = min(start + read_rows(size), self.length)
+            yield replace(whole.slice(start, stop), share=stop / self.length)
 
 
-def sliced_records(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[Records]:
-    """Yield Arrow batches as checked records, at most ``rows`` at a time."""
+def sliced_records(
+    batches: Iterable[pa.RecordBatch], rows: int, length: int | None = None
+) -> Iterator[Records]:
+    """Yield Arrow batches as checked records, at most ``rows`` at a time.
+
+    Args:
+        batches: The batches.
+        rows: How many rows at most.
+        length: How many rows there are; ``None`` if that is not known.
+    """
+    read = 0
     for batch in batches:
         for start in range(0, batch.num_rows, rows):
-            yield checked_records(batch.slice(start, rows))
+            records = checked_records(batch.slice(start, rows))
+            read += min(rows, batch.num_rows - start)
+            yield replace(records, share=read / length) if length else records
 
 
 def arrow_source(data: Any, where: str = "from_arrow") -> ArrowSource:
@@ -373,6 +386,13 @@ def _type_of(values: list[Any]) -> pa.DataType | None:
         return pa.array(values).type  # infer_type does not mind what it cannot convert
     except (pa.ArrowException, OverflowError, TypeError, UnicodeError):
         return None
+
+
+def _length(items: Iterable[Any]) -> int | None:
+    """Return how many elements there are; ``None`` if that is not known before."""
+    if isinstance(items, Sized):
+        return len(items)
+    return length_hint(items, 0) or None
 
 
 def _extent(data: Any) -> str:

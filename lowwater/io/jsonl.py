@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -22,7 +22,7 @@ from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
 from lowwater.io.json_blocks import JsonBlocks, with_odd
 from lowwater.io.partitions import Partitions, with_types
-from lowwater.io.stores import LOCAL, InputFile, Stores
+from lowwater.io.stores import LOCAL, InputFile, Stores, size_of
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
@@ -146,9 +146,10 @@ class _LinesReader:
         """Yield a file's records."""
         row = 0
         try:
-            with _open(file) as opened:
+            with _open(file) as (opened, share):
                 while lines := list(islice(opened, self._next_lines())):
-                    yield self._block(lines if row else _without_mark(lines), file.name, row)
+                    block = self._block(lines if row else _without_mark(lines), file.name, row)
+                    yield replace(block, share=share())
                     row += len(lines)
         except FileNotFoundError:
             raise
@@ -165,7 +166,7 @@ class _LinesReader:
     def first_lines(self, file: InputFile, most: int) -> list[bytes]:
         """Return the first lines of a file."""
         try:
-            with _open(file) as opened:
+            with _open(file) as (opened, _):
                 return _without_mark(list(islice(opened, most)))
         except FileNotFoundError:
             raise
@@ -198,13 +199,18 @@ def _without_mark(lines: list[bytes]) -> list[bytes]:
 
 
 @contextmanager
-def _open(file: InputFile) -> Iterator[IO[bytes]]:
-    """Open a file for reading its lines, decompressed."""
+def _open(file: InputFile) -> Iterator[tuple[IO[bytes], Callable[[], float | None]]]:
+    """Open a file for reading its lines, decompressed; and what tells which share was read."""
     with cast(io.BufferedReader, file.open()) as opened:
+        size = size_of(opened)
+
+        def share() -> float | None:
+            return min(1.0, opened.tell() / size) if size else None
+
         start = opened.peek(_LONGEST_MAGIC)
         if file.name.endswith(".gz") or start.startswith(_GZIP):
             with gzip.GzipFile(fileobj=opened) as decompressed:
-                yield cast(IO[bytes], decompressed)
+                yield cast(IO[bytes], decompressed), share
             return
         for magic, name in _COMPRESSED.items():
             if start.startswith(magic):
@@ -213,4 +219,4 @@ def _open(file: InputFile) -> Iterator[IO[bytes]]:
                     where=file.name,
                     hint="Decompress it, or compress it with gzip",
                 )
-        yield opened
+        yield opened, share

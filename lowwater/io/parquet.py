@@ -134,7 +134,7 @@ class _FileReader:
         self.learn(pa.schema([one for one in schema if one.name in columns]))
         absent = self._absent(name, columns)
         texts = tuple(key for key in self._keys if key in columns and _is_text(given, key))
-        row = 0
+        row, rows = 0, metadata.num_rows
         with _open(file, texts, metadata) as opened:
             wanted = None if self._columns is None else columns
             batches = opened.iter_batches(batch_size=self._rows, columns=wanted)
@@ -149,8 +149,9 @@ class _FileReader:
                 if absent:
                     nulls = {one: pa.nulls(length, self.types[one]) for one in absent}
                     batch = with_arrays(batch, nulls)
-                yield checked_records(batch, name, row)
+                records = checked_records(batch, name, row)
                 row += length
+                yield replace(records, share=min(1.0, row / rows) if rows else None)
 
     def require_whole(self, file: InputFile) -> None:
         """Raise ``DataError`` if a file is not complete."""

@@ -328,6 +328,12 @@ def store_failed(name: str, error: BaseException) -> DataError:
     return DataError(f"the store failed: {said}", where=name, hint=_RETRY if is_access else _AGAIN)
 
 
+def size_of(opened: io.BufferedReader) -> int:
+    """Return how many bytes an open file has; 0 if that is not known, as of a pipe."""
+    raw: Any = opened.raw
+    return int(raw.size()) if isinstance(raw, Guarded) else os.fstat(opened.fileno()).st_size
+
+
 def is_of_store(error: BaseException) -> bool:
     """Whether an error of Arrow is about a store, and not about a file's content."""
     return _OF_STORES.search(str(error)) is not None

@@ -150,7 +150,8 @@ class Metrics:
     """Counts of a run, updated while it goes on.
 
     Args:
-        events: Records read from the sources, invalid ones included.
+        events: Records read from the sources, invalid ones included. While a run goes on, those up
+            to the last bundle.
         panes: Panes that left the pipeline, by timing, without retractions.
         retractions: Retractions that left the pipeline.
         emitted: Records that joins, tables and processes have emitted and that left the pipeline,
@@ -168,9 +169,14 @@ class Metrics:
         clock: The clock.
         open_windows: The number of open windows in all stages.
         elapsed: Seconds since the run started, by the runner's stopwatch.
+        share: How much of what there is to read the run has read, 0 to 1; ``None`` where the end of
+            a source is not known, as of one that follows or of an iterator.
         stages: The same for each stage, by its name.
         trace: The trace, after a run with ``trace=True`` has ended.
         reporter: Returns the watermarks of the run.
+        read: Records read from the sources, of which those of a batch in hand may still be ahead of
+            ``events``.
+        resumed_at: Records that earlier runs over the same state had read.
     """
 
     events: int = 0
@@ -194,6 +200,9 @@ class Metrics:
     reporter: Callable[[], list[StageWatermark]] | None = field(
         default=None, repr=False, compare=False
     )
+    share: float | None = field(default=None, compare=False)
+    read: int = field(default=0, compare=False)
+    resumed_at: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
         parts = [f"{self.events:,} events"]
@@ -268,12 +277,15 @@ class Metrics:
         """
         return {
             **self.remember(),
+            "events": self.events,
             "ended": self.watermark == END_OF_TIME,
             "watermark": _iso(self.watermark),
             "clock": _iso(self.clock),
             "open_windows": self.open_windows,
             "elapsed": self.elapsed,
             "events_per_second": self.events_per_second,
+            "share": self.share,
+            "seconds_left": self.seconds_left,
             "stages": {name: stage.to_dict() for name, stage in self.stages.items()},
         }
 
@@ -286,13 +298,20 @@ class Metrics:
 
     @property
     def events_per_second(self) -> float:
-        """Records read per second of the run; 0 before any time has passed."""
-        return self.events / self.elapsed if self.elapsed > 0 else 0.0
+        """Records read per second of this run; 0 before any time has passed."""
+        return (self.events - self.resumed_at) / self.elapsed if self.elapsed > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until all is read, if it goes on as fast; ``None`` where the end is not known."""
+        if not self.share:
+            return None
+        return self.elapsed * (1 - self.share) / self.share
 
     def remember(self) -> dict[str, Any]:
         """Return the counts as plain values, without the elapsed time."""
         return {
-            "events": self.events,
+            "events": max(self.events, self.read),
             "panes": dict(self.panes),
             "retractions": self.retractions,
             "emitted": self.emitted,
@@ -309,7 +328,7 @@ class Metrics:
 
     def resume(self, known: Mapping[str, Any]) -> None:
         """Continue from the counts of an earlier run."""
-        self.events = known["events"]
+        self.events = self.read = self.resumed_at = known["events"]
         self.panes = Counter(known["panes"])
         self.retractions = known["retractions"]
         self.emitted = known.get("emitted", 0)

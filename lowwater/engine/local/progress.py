@@ -109,12 +109,29 @@ def progress_text(metrics: Metrics) -> str:
     >>> progress_text(Metrics(events=1200, elapsed=2.0))
     '1,200 events  600/s  watermark -inf  0 open  0 late  0 errors'
 
-    An exclamation mark says that more than 1 % of the records are dead letters.
+    Where the end is known, how much was read comes first, and how long the rest will take. An
+    exclamation mark says that more than 1 % of the records are dead letters.
+
+    >>> progress_text(Metrics(events=1200, elapsed=2.0, share=0.25))
+    '25 %  0:06 left  1,200 events  600/s  watermark -inf  0 open  0 late  0 errors'
     """
     failed = metrics.errors.total()
-    mark = " (!)" if failed * 100 > metrics.events else ""
+    mark = " (!)" if failed * 100 > max(metrics.events, metrics.read) else ""
+    share, left = metrics.share, metrics.seconds_left
+    known = "" if not share or left is None else f"{share * 100:.0f} %  {_clock_text(left)} left  "
     return (
-        f"{metrics.events:,} events  {metrics.events_per_second:,.0f}/s  "
+        f"{known}{metrics.events:,} events  {metrics.events_per_second:,.0f}/s  "
         f"watermark {format_instant(metrics.watermark)}  {metrics.open_windows:,} open  "
         f"{metrics.late.total():,} late  {failed:,} errors{mark}"
     )
+
+
+def _clock_text(seconds: float) -> str:
+    """Format a duration as minutes and seconds, with hours if there are any.
+
+    >>> _clock_text(61.2), _clock_text(7325)
+    ('1:01', '2:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

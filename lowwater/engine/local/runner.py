@@ -515,13 +515,15 @@ class LocalRun:
         reader.begin(records, fresh=not resumed)
         is_judged_before = bool(resumed)  # a bundle of this batch was processed
         if not resumed and not was_counted:
-            self.metrics.events += records.length + len(unread)
+            self.metrics.events = self.metrics.read + len(unread)
+            self.metrics.read += records.length + len(unread)
             if unread:
                 yield self._dead_letters(unread)
         if not records.columns:
+            self.metrics.events = self.metrics.read
             self._verdict.judge_source(reader, quiet=is_judged_before)
             return
-        done = 0
+        done, before = 0, self.metrics.read - records.length
         for cut in reader.cuts(records):
             self._verdict.judge_source(reader, quiet=is_judged_before)
             if not isinstance(cut, SourceCut):
@@ -550,12 +552,15 @@ class LocalRun:
             # from one of them must not process this bundle again.
             if self._durable:
                 reader.bundles_done = done
+            begun = min(cut.start + len(cut.times), records.length)
+            self.metrics.events = max(self.metrics.events, before + begun)
             yield from self._turn(began)
             if self._observer is not None:
                 self._observer(self.metrics)
             yield Outcome(boundary=True)
             if self._stopping:
                 return
+        self.metrics.events = self.metrics.read
         # A batch of which nothing is left has no cuts.
         self._verdict.judge_source(reader, quiet=is_judged_before)
 
@@ -666,9 +671,30 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
+        metrics.share = self._share()
         self._count_log.log()
         if self._recorder is not None:
             self._record(self._recorder)
+
+    def _share(self) -> float | None:
+        """Return how much of what there is to read was read; ``None``: not known.
+
+        Sources count by how many records they are about to have given; one that nothing was read
+        of counts as the mean of the others.
+        """
+        read, total, begun = 0, 0.0, 0
+        for reader in self.readers:
+            share = reader.share
+            if share:
+                read += reader.taken
+                total += reader.taken / share
+                begun += 1
+            elif reader.taken or not reader.is_known_to_end:
+                return None
+        if not total:
+            return None
+        share = read * begun / (total * len(self.readers))
+        return min(1.0, max(share, self.metrics.share or 0.0))
 
     def _record(self, recorder: Recorder) -> None:
         """Record the watermarks of sources and stages after a turn."""

@@ -213,6 +213,8 @@ class SourceReader:
         self._is_resuming = self._is_in_batch = False
         self.tally = Tally()
         self.taken = 0
+        self._share: float | None = None
+        self._batch_share: float | None = None
         self.due_at = 0.0
         self._arrived_at: int | None = None
         self._rows: int | None = None
@@ -256,6 +258,18 @@ class SourceReader:
     def ended(self, ended: bool) -> None:
         self.mark.ended = ended
 
+    @property
+    def share(self) -> float | None:
+        """How much of what there is to read this run has read, 0 to 1; ``None``: not known."""
+        return 1.0 if self.is_read else self._share
+
+    @property
+    def is_known_to_end(self) -> bool:
+        """Whether the source is certain to end, and its share will be known once it is read."""
+        source = self.source
+        is_open = getattr(source, "follow", False) or getattr(source, "endless", False) is not False
+        return self.is_left_open or not is_open
+
     def watermark(self) -> int:
         """Return the source's watermark, int microseconds."""
         return self.mark.current()
@@ -276,6 +290,9 @@ class SourceReader:
                 where="run(state=)",
                 hint='Yield (records, position) with a dict of plain values, such as {"row": 7}',
             )
+        self._share = self._batch_share
+        if batch is not None and batch[0].share is not None:
+            self._batch_share = batch[0].share
         return batch
 
     def committed(self) -> None:
@@ -353,7 +370,12 @@ class SourceReader:
             records: The batch, not empty.
         """
         self._is_in_batch = True
-        yield from self._cuts(records)
+        before, after = self._share, self._batch_share
+        for cut in self._cuts(records):
+            if after is not None and isinstance(cut, SourceCut):
+                begun = min(cut.start + len(cut.times), records.length) / records.length
+                self._share = (before or 0.0) + (after - (before or 0.0)) * begun
+            yield cut
         self._is_in_batch = False
 
     def _cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:

@@ -54,6 +54,8 @@ class Records:
             alone do not say it: a batch may be from several partitions.
         partitions: The partitions from which the source may have elements, in this batch or later;
             ``PerPartition`` waits for them (S-T3).
+        share: How much of what there is to read has been read once these have, 0 to 1; ``None``
+            where the end is not known.
     """
 
     columns: Mapping[str, Column]
@@ -64,6 +66,7 @@ class Records:
     rest_seconds: float = 0.0
     row_numbers: Int64Array | None = None
     partitions: tuple[Any, ...] = ()
+    share: float | None = field(default=None, repr=False, compare=False)
     place_of: Callable[[int], str] | None = field(default=None, repr=False, compare=False)
 
     @classmethod

@@ -121,6 +121,11 @@ class TopicReader:
         }
 
     @property
+    def ends(self) -> Mapping[str, int | None]:
+        """Where the input ends in each partition, as far as that is known."""
+        return {str(number): until for number, until in self._until.items()}
+
+    @property
     def is_ended(self) -> bool:
         """Whether the input has ended, and all of it was taken."""
         return self._end != "never" and not any(self._stash.values()) and self._is_read()

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lowwater.engine.graph.sources import QUIET, Position
 from lowwater.engine.local.delivery import Place
 from lowwater.engine.records.batch import Records
-from lowwater.io.foretold import foretold_batches
+from lowwater.io.foretold import foretold_batches, share_of
 from lowwater.io.kafka.bounds import Bound
 from lowwater.io.kafka.connecting import Connecting
 from lowwater.io.kafka.group import commit_offsets
@@ -194,7 +194,7 @@ class _TopicParts:
 
     def __init__(self, reader: TopicReader, decoder: MessageDecoder, size: int) -> None:
         self._reader, self._decoder, self._size = reader, decoder, size
-        self._at = reader.at
+        self._at = self._begun = reader.at
         self._is_foretold = self._has_heard_all = False
 
     def fetch(self, until: Offsets | None, seconds: float | None) -> list[MessagePart]:
@@ -211,7 +211,9 @@ class _TopicParts:
 
     def batch(self, part: MessagePart, following: Offsets | None) -> tuple[Records, Position]:
         records, self._at = self._decoder.records(part.content), part.end
-        return replace(records, partitions=self._reader.partitions), self._position(following)
+        share = share_of(self._begun, part.end, self._reader.ends)
+        records = replace(records, partitions=self._reader.partitions, share=share)
+        return records, self._position(following)
 
     def pause(self, following: Offsets | None) -> tuple[Records, Position]:
         nothing = replace(_NOTHING, partitions=self._reader.partitions)

@@ -16,7 +16,7 @@ from lowwater.engine.graph.sources import Position, read_rows
 from lowwater.engine.local.delivery import Place
 from lowwater.engine.records.batch import Records, readable
 from lowwater.errors import DataError
-from lowwater.io.foretold import Part, foretold_batches
+from lowwater.io.foretold import Part, foretold_batches, share_of
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import LogBatch, Offsets, Start
@@ -168,6 +168,7 @@ class _LogParts:
             if number not in limit or offset < limit[number]
         )
         self._waits = False
+        self._begun = self._at
         reader.stop_at(limit)
 
     def fetch(self, until: Offsets | None, seconds: float | None) -> list[_LogPart]:
@@ -191,7 +192,11 @@ class _LogParts:
         self._at = part.end
         if not part.content:  # compaction has removed them: an empty batch takes their place
             return self.pause(following)
-        records = replace(_records(self._layout, part.content), partitions=self._partitions)
+        records = replace(
+            _records(self._layout, part.content),
+            partitions=self._partitions,
+            share=share_of(self._begun, part.end, self._limit),
+        )
         return records, self._position(following)
 
     def pause(self, following: Offsets | None) -> tuple[Records, Position]:
