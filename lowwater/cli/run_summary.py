@@ -50,6 +50,7 @@ def summary_json(metrics: Metrics, *, more: bool | None) -> str:
     """
     content: dict[str, Any] = {
         "records": metrics.events,
+        "new_records": metrics.events - metrics.resumed_at,
         "seconds": round(metrics.elapsed, 3),
         "panes": dict(metrics.panes),
         "emitted": metrics.emitted,
@@ -61,6 +62,8 @@ def summary_json(metrics: Metrics, *, more: bool | None) -> str:
                 "input": _text(mark.input),
                 "output": _text(mark.output),
                 "held_by": mark.held_by,
+                "due": _text(mark.due),
+                "due_at_clock": _text(mark.due_at_clock),
             }
             for mark in metrics.watermarks()
         },
@@ -70,6 +73,6 @@ def summary_json(metrics: Metrics, *, more: bool | None) -> str:
     return json.dumps(content)
 
 
-def _text(at: Instant) -> str | None:
+def _text(at: Instant | None) -> str | None:
     """Return an instant as ISO 8601; null for one that is not known, or beyond all times."""
-    return None if int(at) in (START_OF_TIME, END_OF_TIME) else str(at)
+    return None if at is None or int(at) in (START_OF_TIME, END_OF_TIME) else str(at)

@@ -43,6 +43,10 @@ class StageWatermark:
         gap_us: How far ``output`` is behind the clock, microseconds (negative: ahead of it);
             ``None`` while either is unknown, and once the input has ended.
         held_by: What holds ``output``, in words, with the name of the stage that holds it.
+        due: The input watermark at which the stage emits or releases anything next, if nothing more
+            arrives; ``None`` if there is nothing before the end of input. Always ``None`` of a
+            source, and on Spark, which does not report it.
+        due_at_clock: The same by processing time.
     """
 
     stage: str
@@ -50,6 +54,8 @@ class StageWatermark:
     output: Instant
     gap_us: int | None
     held_by: str
+    due: Instant | None = None
+    due_at_clock: Instant | None = None
 
 
 def lowest(holds: Iterable[Hold]) -> Hold:

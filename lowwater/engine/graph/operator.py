@@ -81,6 +81,14 @@ class Operator(Protocol):
         """How many records arrived that are still to be processed."""
         ...
 
+    def next_due(self) -> int:
+        """Return the earliest watermark at which anything is to be done, int microseconds.
+
+        Output or released state, if nothing more arrives; the end of time for nothing before the
+        end. Of what is in the store alone, nothing is to be done earlier. O(state in memory).
+        """
+        ...
+
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything."""
         ...

@@ -113,6 +113,17 @@ class KeyedOperator(ABC):
         self._signed = signed
         self._stored: StoredSides | None = None
 
+    def next_due(self) -> int:
+        """Return the watermark at which rows come out or go next, or the end of time. O(rows)."""
+        first = END_OF_TIME
+        for side, records in enumerate(self.sides):
+            due, right_due, _ = self.waits(side, records.table.live())
+            first = min(first, int(due.min(initial=first)), int(right_due.min(initial=first)))
+        if self._stored is not None:
+            spilled = self._stored.spilled
+            first = min(first, spilled.dues.first, spilled.right_dues.first)
+        return first
+
     @property
     def waiting(self) -> int:
         """How many records came that are still to be used."""

@@ -181,6 +181,10 @@ class WindowJoinOperator:
         """The earliest clock at which a window has a timer, int microseconds."""
         return self.windows.next_deadline
 
+    def next_due(self) -> int:
+        """Return the watermark at which a window is next due, or the end of time."""
+        return self.windows.next_due()
+
     @property
     def is_advancing(self) -> bool:
         """Whether an advance of the watermark is still to be continued."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias, final
 
 from lowwater.engine.graph.graph import Flow, Graph, Read
+from lowwater.engine.graph.operator import Operator
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.local.source_watermark import followed
 from lowwater.engine.local.stage_run import StageRun
-from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import Hold, LowWatermarks, StageWatermark
 
 _Origins: TypeAlias = list[tuple[bool, int]]
@@ -67,11 +69,12 @@ class InputWatermarks:
         run.right_watermark = self._lowest(self._sides[run.number][1])
         return run.right_watermark > START_OF_TIME
 
-    def report(self, clock: int) -> list[StageWatermark]:
+    def report(self, clock: int, *, with_due: bool = False) -> list[StageWatermark]:
         """Report the watermarks of sources and stages, and what holds each (S-H3).
 
         Args:
             clock: The clock of the run.
+            with_due: Whether to look up when anything is due next. O(state).
         """
         low = self._low
         low.reset()
@@ -86,7 +89,11 @@ class InputWatermarks:
             low.enter(name)
             hold = operator.hold()
             low.leave(name, [] if hold is None else [hold])
-        return low.report(clock)
+        marks = low.report(clock)
+        if not with_due:
+            return marks
+        operators = {self._names[run.number]: run.operator for run in self._stages}
+        return [_with_due(mark, operators.get(mark.stage)) for mark in marks]
 
     def _lowest(self, origins: _Origins) -> int:
         """Return the lowest output watermark of sources and stages; see :func:`followed`."""
@@ -97,6 +104,17 @@ class InputWatermarks:
             else:
                 low = min(low, self._stages[at].operator.output_watermark)
         return low
+
+
+def _with_due(mark: StageWatermark, operator: Operator | None) -> StageWatermark:
+    if operator is None:
+        return mark
+    due, deadline = operator.next_due(), operator.next_deadline
+    return replace(mark, due=_before_end(due), due_at_clock=_before_end(deadline))
+
+
+def _before_end(at: int) -> Instant | None:
+    return None if at == END_OF_TIME else Instant(at)
 
 
 def _origins(graph: Graph, flows: Sequence[Flow]) -> _Origins:

@@ -129,7 +129,7 @@ class HostedParts:
         return tuple(
             PartsStatus(
                 operator.records.held_at,
-                operator.next_event,
+                operator.next_due(),
                 operator.next_deadline,
                 operator.open_windows,
                 operator.state_rows,
@@ -261,6 +261,10 @@ class PartedProcess:
         self._kinds = KeyKinds()
         workers.add(number, lambda worker: self._hosted(range(worker, PARTS, workers.count)))
 
+    def next_due(self) -> int:
+        """Return the watermark at which something may be due next, or the end of time."""
+        return min(part.next_event for part in self._standing.values())
+
     @property
     def next_deadline(self) -> int:
         """The clock at which a processing-time timer is due next, or the end of time."""
@@ -331,7 +335,7 @@ class PartedProcess:
             case WatermarkAdvance(to=to):
                 if to <= self.watermark:
                     return NOTHING
-                due = to >= min(part.next_event for part in self._standing.values())
+                due = to >= self.next_due()
                 output = self._all("advance", int(to)) if due else NOTHING
                 self.watermark = int(to)
                 self._meet()

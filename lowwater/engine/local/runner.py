@@ -324,7 +324,7 @@ class LocalRun:
 
     def watermarks(self) -> list[StageWatermark]:
         """Report the watermarks of sources and stages, and what holds each (S-H3)."""
-        return self._inputs.report(self._clock)
+        return self._inputs.report(self._clock, with_due=True)
 
     def __iter__(self) -> Generator[Outcome, None, None]:
         """Run, yielding outcomes as they occur. Closing the iterator closes the sources."""
@@ -701,7 +701,8 @@ class LocalRun:
         clock = self._clock
         for reader in self.readers:
             recorder.stood(reader, clock, idle=reader.is_idle())
-        holders = {watermark.stage: watermark.held_by for watermark in self.watermarks()}
+        marks = self._inputs.report(clock)
+        holders = {watermark.stage: watermark.held_by for watermark in marks}
         for run in self._stages:
             operator = run.operator
             recorder.stage(run.number).moved(

@@ -144,6 +144,11 @@ class ColumnProcess:
         """When a timer of processing time may be due next; the end of time for none."""
         return self._clocked.first
 
+    @property
+    def next_event(self) -> int:
+        """When something may be due next by the watermark; the end of time for nothing."""
+        return self._event.first
+
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything. O(keys)."""
         table = self._state.table

@@ -133,14 +133,10 @@ class ProcessOperator:
         """The clock at which a processing-time timer is due next, or the end of time."""
         return self._engine.next_deadline
 
-    @property
-    def next_event(self) -> int:
-        """The watermark at which something may be due next, or the end of time.
-
-        Of a per-record process only.
-        """
+    def next_due(self) -> int:
+        """Return the watermark at which something may be due next, or the end of time."""
         waits = [waiting.first_passed for waiting in self._every_waiting]
-        return min(*waits, self.records.next_event) if waits else self.records.next_event
+        return min([*waits, self._engine.next_event])
 
     @property
     def last_waiting(self) -> int:

@@ -55,6 +55,10 @@ class PassingOperator:
         """The input watermark: nothing is held."""
         return self.watermark
 
+    def next_due(self) -> int:
+        """Return the end of time: nothing waits."""
+        return END_OF_TIME
+
     def hold(self) -> None:
         """Return what holds the output watermark: nothing."""
 

@@ -330,6 +330,13 @@ class SpilledWindows:
         expired = self._expired_end(to)
         return bool(self._windows) and (self._open.first <= to or self._complete.first <= expired)
 
+    def next_due(self) -> int:
+        """Return a watermark before which no window is due; the end of time for none."""
+        lateness = self._state.windowing.lateness_us
+        if self._is_queued:
+            return saturating_add(self._dues.first, lateness - self._lateness)
+        return min(self._open.first, saturating_add(self._complete.first, lateness))
+
     def load_due(
         self, store: StateStore, to: int, after: int, most: int
     ) -> tuple[Int64Array, int | None]:

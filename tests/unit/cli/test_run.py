@@ -277,7 +277,11 @@ def test_until_available(file: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert (told["records"], told["more"]) == (turn * 2 + 2, False)
         assert told["panes"] == {"ON_TIME": turn * 2 + 1}
         assert told["open_windows"] == 1
-        assert told["watermarks"]["source 1"]["input"] == f"2024-05-01T12:0{turn * 2 + 1}:10Z"
+        assert told["new_records"] == 2
+        source, counts = told["watermarks"].values()
+        assert source["input"] == f"2024-05-01T12:0{turn * 2 + 1}:10Z"
+        assert (source["due"], counts["due_at_clock"]) == (None, None)
+        assert counts["due"] == f"2024-05-01T12:0{turn * 2 + 2}:00Z"
 
 
 def test_more_came_meanwhile(
