@@ -25,17 +25,19 @@ from __future__ import annotations
 
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, isfunction, signature
-from types import ModuleType
-from typing import ParamSpec, TypeVar
+from types import FrameType, ModuleType
+from typing import ParamSpec, TypeVar, final
 
 from lowwater.display.secrets import redacted
 from lowwater.display.text import readable, shown, visible
+from lowwater.display.tracebacks import is_of_user, shorten
 
 __all__ = [
     "DataError",
@@ -156,6 +158,45 @@ def warn(
     warnings.warn(str(LowwaterError(what, where=where, hint=hint)), category, stacklevel=level)
 
 
+@final
+class UnusedNotice:
+    """Warns once an object is gone, or the program has ended, if nobody had a use for it.
+
+    As Python does for a coroutine that was never awaited. At the end of the program only for what
+    the program itself has made: a module that is imported may have it for others.
+
+    Args:
+        of: The object.
+        what: What was not done, in the user's words.
+        where: The place, as in an error.
+        hint: One concrete fix.
+    """
+
+    __slots__ = ("_finalizer",)
+
+    def __init__(self, of: object, what: str, *, where: str, hint: str) -> None:
+        frame = _frame_of_user()
+        text = str(LowwaterError(what, where=where, hint=hint))
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        self._finalizer = weakref.finalize(of, _warn_at, text, file, line)
+        self._finalizer.atexit = frame.f_globals.get("__name__") == "__main__"
+
+    def withdraw(self) -> None:
+        """Note that there is a use for the object."""
+        self._finalizer.detach()
+
+
+def _warn_at(text: str, file: str, line: int) -> None:
+    warnings.warn_explicit(text, PipelineWarning, file, line)
+
+
+def _frame_of_user() -> FrameType:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame.f_globals):
+        frame = frame.f_back
+    return frame
+
+
 def _is_ours(names: dict[str, object]) -> bool:
     return str(names.get("__name__", "")).split(".")[0] == "lowwater"
 
@@ -264,6 +305,17 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
     return f"{hint}; an aggregate without a column, as lw.sum(), reads 'value': name one"
 
 
+def shorten_own(error: Exception) -> None:
+    """Drop the frames of the library from an error's traceback, unless they are what it is about.
+
+    The message of an error of lowwater says what happened and where; that of an exception of the
+    user's code stands at its place. Call it where the user has called the library.
+    """
+    is_own = isinstance(error, LowwaterError) and not isinstance(error, InternalError)
+    if is_own or is_of_user(error):
+        shorten(error)
+
+
 CallP = ParamSpec("CallP")
 ReturnT = TypeVar("ReturnT")
 
@@ -292,9 +344,13 @@ def explained(**elsewhere: str) -> Callable[[Callable[CallP, ReturnT]], Callable
             except TypeError as error:
                 inside = error.__traceback__ is None or error.__traceback__.tb_next is not None
                 wrong = None if inside else _wrong_call(function, len(args), kwargs, elsewhere)
-                if wrong is None:
-                    raise
-                raise wrong from None
+                if wrong is not None:
+                    raise wrong from None
+                shorten_own(error)
+                raise
+            except Exception as error:
+                shorten_own(error)
+                raise
 
         return call
 

@@ -29,6 +29,7 @@ from lowwater.explain.findings import Findings, findings_of
 from lowwater.io.terminal import say
 from lowwater.kernels import check_choice
 from lowwater.pipeline.vocabulary import require_options
+from lowwater.pipeline.written_options import written_out
 from lowwater.time import DurationLike, duration
 
 if TYPE_CHECKING:
@@ -104,6 +105,17 @@ class RunOptions(TypedDict, total=False):
     trace: bool | Tracing
     until: Until
     workers: int | Literal["auto"] | None
+
+
+with_run_options = written_out(
+    RunOptions,
+    {
+        "bundle_size": BUNDLE_SIZE,
+        "trace": False,
+        "until": "end",
+    },
+)
+"""Writes the options of a run out in the signature and the docstring of what takes them."""
 
 
 @final

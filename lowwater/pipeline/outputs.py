@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
@@ -17,10 +17,17 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.outline import output_suffix, stage_outline
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
 from lowwater.engine.local.delivery import Checks, Place, Sink, check_sink
-from lowwater.errors import InvalidArgument, StateError, describe, explains
+from lowwater.errors import (
+    InvalidArgument,
+    StateError,
+    UnusedNotice,
+    describe,
+    explained,
+    explains,
+)
 from lowwater.io.paths import PathLike, as_paths, is_remote
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
-from lowwater.pipeline.outcomes import Outcomes, RunOptions
+from lowwater.pipeline.outcomes import Outcomes, RunOptions, with_run_options
 from lowwater.pipeline.vocabulary import no_step
 
 if TYPE_CHECKING:
@@ -41,20 +48,43 @@ _LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.g
 
 @explains
 @final
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Writing:
     """A pipeline with the sinks that it writes to; nothing happens until ``run``.
 
-    ``write_parquet``, ``write_jsonl`` and ``write_to`` return it.
+    ``write_parquet``, ``write_jsonl`` and ``write_to`` return it. A ``PipelineWarning`` says so if
+    nothing is done with it.
     """
 
-    _stage: Stage
+    _written: Stage
     _empty: pa.Table
     _sinks: tuple[Sink, ...]
     _tag: str = MAIN
     _view: View | None = None
+    _notice: UnusedNotice = field(init=False)
 
     def __post_init__(self) -> None:
+        sinks = ", ".join(map(shown, self._sinks))
+        notice = UnusedNotice(
+            self,
+            f"the output to {sinks} was not run, so nothing is written",
+            where="write",
+            hint="Add .run(), or run several with lw.run(...)",
+        )
+        object.__setattr__(self, "_notice", notice)
+        try:
+            self._check_sinks()
+        except BaseException:
+            notice.withdraw()
+            raise
+
+    @property
+    def _stage(self) -> Stage:
+        """The stage whose output is written: who asks for it has a use for this."""
+        self._notice.withdraw()
+        return self._written
+
+    def _check_sinks(self) -> None:
         for sink in self._sinks:
             check_sink(sink, "Use, say, lowwater.io.sinks.ParquetFolder, or see Sink there")
             if isinstance(sink, Checks):
@@ -78,6 +108,7 @@ class Writing:
 
         return graph_html("Pipeline with an output", GraphDiagram.of(Graph.of([self._stage])))
 
+    @with_run_options
     def run(
         self,
         *,
@@ -139,6 +170,7 @@ class Writing:
             **options,
         )
 
+    @with_run_options
     def start(
         self,
         *,
@@ -170,6 +202,8 @@ class Writing:
         )
 
 
+@explained()
+@with_run_options
 def run(
     *outputs: Writing,
     state: PathLike | None = None,
@@ -207,6 +241,8 @@ def run(
     return outcomes.metrics
 
 
+@explained()
+@with_run_options
 def start(
     *outputs: Writing,
     state: PathLike | None = None,

@@ -20,7 +20,15 @@ from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.stage_output import Emitted
 from lowwater.engine.window.standing import Replaced
-from lowwater.errors import InvalidArgument, NoItems, describe, explained, explains, nearest
+from lowwater.errors import (
+    InvalidArgument,
+    NoItems,
+    describe,
+    explained,
+    explains,
+    nearest,
+    shorten_own,
+)
 from lowwater.pipeline.forms import (
     BatchT,
     Element,
@@ -168,6 +176,9 @@ class Run(Traced, Iterator[ItemT]):
             return next(self._items)
         except StopIteration:
             self._is_over = True
+            raise
+        except Exception as error:
+            shorten_own(error)
             raise
 
     def stop(self) -> None:

@@ -10,10 +10,15 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import InvalidArgument, NoItems, describe, explains
+from lowwater.errors import InvalidArgument, NoItems, describe, explained, explains
 from lowwater.io.paths import PathLike
 from lowwater.pipeline.forms import BatchT, Form, ItemT
-from lowwater.pipeline.outcomes import Outcomes, RunOptions, refuse_endless
+from lowwater.pipeline.outcomes import (
+    Outcomes,
+    RunOptions,
+    refuse_endless,
+    with_run_options,
+)
 from lowwater.pipeline.result import (
     Result,
     Run,
@@ -81,6 +86,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
                 hint="Write for pane in pipeline.run(), or pipeline.collect().panes[0]",
             )
 
+    @with_run_options
     def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
         """Run, and return an iterator over the panes, or over the elements of this output.
 
@@ -90,16 +96,19 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         outcomes = self._outcomes(options)
         return Run(outcomes, items_of(outcomes, self._form()))
 
+    @with_run_options
     def run_batches(self, **options: Unpack[RunOptions]) -> Run[BatchT]:
         """Run, and return an iterator over batches of columns, without an object per pane."""
         outcomes = self._outcomes(options)
         return Run(outcomes, batches_of(outcomes, self._form()))
 
+    @with_run_options
     def to_arrow_batches(self, **options: Unpack[RunOptions]) -> Run[pa.RecordBatch]:
         """Run, and return an iterator over Arrow batches."""
         outcomes = self._outcomes(options)
         return Run(outcomes, arrow_batches_of(outcomes, self._form()))
 
+    @with_run_options
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything in memory, including all outputs of a process.
 
@@ -128,6 +137,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             result._add(outcome)
         return result
 
+    @with_run_options
     def to_arrow(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pa.Table:
         """Run to the end and return the panes, or this output, as an Arrow table.
 
@@ -139,6 +149,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         result = self._collect("to_arrow", options, final=final)
         return result.to_arrow(self._to()._tag, final=final)
 
+    @with_run_options
     def to_pandas(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pd.DataFrame:
         """Run to the end and return the same as a pandas DataFrame.
 
@@ -149,6 +160,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         result = self._collect("to_pandas", options, final=final)
         return result.to_pandas(self._to()._tag, final=final)
 
+    @with_run_options
     def to_polars(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pl.DataFrame:
         """Run to the end and return the same as a polars DataFrame.
 
@@ -270,6 +282,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return on_spark(spark, [self._to()], options)
 
 
+@explained()
 def to_spark(spark: Any, *outputs: Runnable[Any, Any], **options: Any) -> Any:
     """Return several outputs as one Spark DataFrame, so that no source is read twice.
 

@@ -7,7 +7,6 @@ A new option is a field here, with its default and its line of documentation. Re
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, get_args
@@ -24,6 +23,7 @@ from lowwater.io.follow import Follow
 from lowwater.io.paths import PathsLike
 from lowwater.pipeline.fluent import Stream
 from lowwater.pipeline.vocabulary import READERS_ELSEWHERE, require_options
+from lowwater.pipeline.written_options import written_out
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator, columns_read
 from lowwater.windows._base import positive_duration
@@ -112,24 +112,10 @@ def with_options(options: type[SourceOptions]) -> Callable[[ReaderT], ReaderT]:
     Args:
         options: :class:`SourceOptions`, or a class of it with more.
     """
-    names = options.__annotations__
+    write_out = written_out(options, _DEFAULTS, SourceOptions)
 
     def decorate(reader: ReaderT) -> ReaderT:
-        own = inspect.signature(reader)
-        parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        for name, kind in names.items():
-            parameters.append(
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=_DEFAULTS.get(name),
-                    annotation=getattr(kind, "__forward_arg__", kind),
-                )
-            )
-        vars(reader)["__signature__"] = own.replace(parameters=parameters)
-        if reader.__doc__ is not None:  # python -OO leaves docstrings out
-            reader.__doc__ = _documented(inspect.cleandoc(reader.__doc__), names)
-        return cast(ReaderT, explained(**READERS_ELSEWHERE)(reader))
+        return cast(ReaderT, explained(**READERS_ELSEWHERE)(write_out(reader)))
 
     return decorate
 
@@ -261,26 +247,3 @@ def _require_zone(timezone: str) -> None:
             f"{describe('timezone', timezone)} is not known",
             hint='Use an IANA name, such as "UTC" or "Europe/Berlin"',
         ) from None
-
-
-def _documented(text: str, names: Mapping[str, object]) -> str:
-    """Return a docstring with the lines of the options at the end of its ``Args:``."""
-    before, heading, rest = text.partition("\nArgs:\n")
-    own, blank, after = rest.partition("\n\n")
-    lines = _lines(SourceOptions) | _lines(FileOptions)
-    more = "\n".join(lines[name] for name in names)
-    return f"{before}{heading}{own.rstrip()}\n{more}{blank}{after}"
-
-
-def _lines(options: type) -> dict[str, str]:
-    """Return the lines of documentation of each option."""
-    found: dict[str, str] = {}
-    _, _, arguments = inspect.cleandoc(cast(str, options.__doc__)).partition("Args:\n")
-    name = ""
-    for line in arguments.splitlines():
-        if not line.startswith(" " * 8):
-            name = line.strip().partition(":")[0]
-            found[name] = line
-        else:
-            found[name] += f"\n{line}"
-    return found

@@ -53,7 +53,12 @@ from lowwater.pipeline.joins import (
     joined_as_records,
     known_columns,
 )
-from lowwater.pipeline.outcomes import Outcomes, RunOptions, refuse_endless
+from lowwater.pipeline.outcomes import (
+    Outcomes,
+    RunOptions,
+    refuse_endless,
+    with_run_options,
+)
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.stages import (
     StreamParts,
@@ -281,6 +286,7 @@ class Table(Generic[StreamT]):
                 )
         return Writing(stage, view.empty(self._stream._schema, names or ()), sinks, _view=view)
 
+    @with_run_options
     def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
         """Run to the end and return the rows that stand, in order of their last change.
 
@@ -295,6 +301,7 @@ class Table(Generic[StreamT]):
         """
         return self._standing("to_arrow", options)
 
+    @with_run_options
     def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
         """Run to the end and return the same as a pandas DataFrame.
 
@@ -303,6 +310,7 @@ class Table(Generic[StreamT]):
         """
         return as_pandas(self._standing("to_pandas", options))
 
+    @with_run_options
     def to_polars(self, **options: Unpack[RunOptions]) -> pl.DataFrame:
         """Run to the end and return the same as a polars DataFrame.
 
@@ -313,6 +321,7 @@ class Table(Generic[StreamT]):
         """
         return as_polars(self._standing("to_polars", options))
 
+    @with_run_options
     def rows(self, **options: Unpack[RunOptions]) -> list[dict[str, Any]]:
         """Run to the end and return the rows that stand as dicts, without ``timestamp``.
 

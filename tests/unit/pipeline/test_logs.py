@@ -69,7 +69,7 @@ def test_a_run_says_what_it_reads_and_how_it_ended(tmp_path: Path, logged: Logge
     next(run)
     del run
     assert logged()[-1].endswith(
-        "was closed before its end after 60 records: 1 panes, 0 late, 0 dead letters"
+        "was closed before its end after 30 records: 1 panes, 0 late, 0 dead letters"
     )
 
 
