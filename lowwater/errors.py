@@ -168,15 +168,14 @@ class UnusedNotice:
     Args:
         of: The object.
         what: What was not done, in the user's words.
-        where: The place, as in an error.
         hint: One concrete fix.
     """
 
     __slots__ = ("_finalizer",)
 
-    def __init__(self, of: object, what: str, *, where: str, hint: str) -> None:
+    def __init__(self, of: object, what: str, *, hint: str) -> None:
         frame = _frame_of_user()
-        text = str(LowwaterError(what, where=where, hint=hint))
+        text = str(LowwaterError(what, hint=hint))
         file, line = frame.f_code.co_filename, frame.f_lineno
         self._finalizer = weakref.finalize(of, _warn_at, text, file, line)
         self._finalizer.atexit = frame.f_globals.get("__name__") == "__main__"
@@ -252,6 +251,21 @@ def user_code(what: str) -> Iterator[None]:
             f"{readable(what)} failed: {type(error).__name__}: {error}",
             hint="Fix it; the error above this one shows the place",
         ) from error
+
+
+@contextmanager
+def placed(where: str | None) -> Iterator[None]:
+    """Name the place in an ``InvalidArgument`` that names none.
+
+    Args:
+        where: The place; ``None``: change nothing.
+    """
+    try:
+        yield
+    except InvalidArgument as error:
+        if where is None or error.where is not None or type(error) is not InvalidArgument:
+            raise
+        raise InvalidArgument(error.what, where=where, hint=error.hint) from None
 
 
 def describe(name: str, value: object) -> str:

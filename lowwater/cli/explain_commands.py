@@ -70,22 +70,25 @@ def add_commands(commands: Any) -> None:
     _add_diagram(commands)
 
 
+_KINDS = {"Processed": "a process", "JoinedStream": "a join", "Stream": "a stream of records"}
+
+
 def _run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
     """Run a pipeline with a trace, over its own sources or over a scenario."""
     from lowwater.cli.target import load
     from lowwater.engine.stages.windowed import Windowed
-    from lowwater.pipeline import Pipeline, Processed
+    from lowwater.pipeline import Pipeline, Writing
 
     pipeline = load(target, with_output=False)
-    if isinstance(pipeline, Processed):
-        raise InvalidArgument(
-            f"{target!r} is a process, which has no panes",
-            hint="Name a pipeline with windows, such as one downstream of it",
-        )
-    if not isinstance(pipeline, Pipeline):
+    if isinstance(pipeline, Writing):
         raise InvalidArgument(
             f"{target!r} is a pipeline with an output",
             hint="Name the pipeline without its write_... call",
+        )
+    if not isinstance(pipeline, Pipeline):
+        raise InvalidArgument(
+            f"{target!r} is {_KINDS[type(pipeline).__name__]}, which has no panes",
+            hint="Name a pipeline with windows, as aggregate returns it",
         )
     if options.scenario is None:
         return pipeline.collect(

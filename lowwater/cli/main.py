@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lowwater import __version__
 from lowwater.cli import explain_commands, run_command
+from lowwater.cli.parser import SuggestingParser
 from lowwater.cli.run_command import positive, writable
 from lowwater.errors import InvalidArgument, LowwaterError
 from lowwater.io.terminal import say
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lowwater", description=_DESCRIPTION)
+    parser = SuggestingParser(prog="lowwater", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"lowwater {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     demo = commands.add_parser(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lowwater.engine.graph.metrics import Metrics
-    from lowwater.pipeline import Pipeline, Processed, Run, Writing
+    from lowwater.pipeline import Run, Writing
+    from lowwater.pipeline.runnable import Runnable
 
 _FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
 MORE = 75
@@ -181,6 +182,8 @@ def summary(metrics: Metrics) -> str:
     >>> from lowwater.engine.graph.metrics import Metrics
     >>> summary(Metrics(events=10, elapsed=1.0))
     '10 events in 1.0 s (10/s); panes: none; late: none; errors: none'
+    >>> summary(Metrics(events=10, emitted=3, elapsed=1.0))
+    '10 events in 1.0 s (10/s); 3 emitted; late: none; errors: none'
     """
     parts = [
         f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "none")
@@ -190,6 +193,8 @@ def summary(metrics: Metrics) -> str:
             ("errors", metrics.errors),
         )
     ]
+    if metrics.emitted and not metrics.panes.total():
+        parts[0] = f"{metrics.emitted:,} emitted"
     head = f"{metrics.events:,} events in {metrics.elapsed:.1f} s"
     return f"{head} ({metrics.events_per_second:,.0f}/s); " + "; ".join(parts)
 
@@ -237,7 +242,7 @@ def _write(writing: Writing, options: argparse.Namespace) -> Metrics:
         raise
 
 
-def _writing(target: Pipeline | Processed, options: argparse.Namespace) -> Writing:
+def _writing(target: Runnable[Any, Any], options: argparse.Namespace) -> Writing:
     """Return an output that a run with state can resume."""
     if options.output is None:
         raise InvalidArgument(
@@ -255,7 +260,7 @@ def _writing(target: Pipeline | Processed, options: argparse.Namespace) -> Writi
     )
 
 
-def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics | None:
+def _print(target: Runnable[Any, Any], options: argparse.Namespace) -> Metrics | None:
     """Print the results, or write them to a file in the form in which they would be printed.
 
     Returns:
@@ -286,19 +291,18 @@ def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics
         return _print_to(file, target, options, kind)
 
 
-def _check_free(path: Path, program: str, target: Pipeline | Processed) -> None:
+def _check_free(path: Path, program: str, target: Runnable[Any, Any]) -> None:
     """Raise if the file must not be replaced: the program, an input, or another run's output.
 
     Opening it for writing would empty it, before anything is read.
     """
-    from lowwater.engine.graph.graph import Graph
     from lowwater.engine.local.delivery import Place
     from lowwater.io.sinks.json_lines_file import is_output_of_run
     from lowwater.io.sinks.sink_conflicts import check_places
 
     if path.resolve() in {Path(program).resolve(), Path(program.rpartition(":")[0]).resolve()}:
         raise InvalidArgument(f"{str(path)!r} is the program itself", hint="Name another file")
-    sources = [read.source for read in Graph.of([target._stage]).reads]
+    sources = [read.source for read in target._graph().reads]
     check_places([Place(path.resolve(), str(path))], sources)
     if is_output_of_run(path):
         raise InvalidArgument(
@@ -308,7 +312,7 @@ def _check_free(path: Path, program: str, target: Pipeline | Processed) -> None:
 
 
 def _print_to(
-    stream: TextIO, target: Pipeline | Processed, options: argparse.Namespace, kind: str
+    stream: TextIO, target: Runnable[Any, Any], options: argparse.Namespace, kind: str
 ) -> Metrics | None:
     from lowwater.engine.records.json_rows import to_json
     from lowwater.engine.records.python_values import python_rows
@@ -346,7 +350,7 @@ def _print_to(
 
 
 def _write_csv(
-    stream: TextIO, target: Pipeline | Processed, batches: Iterator[pa.RecordBatch]
+    stream: TextIO, target: Runnable[Any, Any], batches: Iterator[pa.RecordBatch]
 ) -> None:
     """Write comma-separated values: instants as ISO 8601, nulls empty, lists and others as JSON."""
     import pyarrow as pa
@@ -368,7 +372,7 @@ def _write_csv(
         writer.writerow(target._to()._empty.schema.names)
 
 
-def _write_parquet(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics | None:
+def _write_parquet(target: Runnable[Any, Any], options: argparse.Namespace) -> Metrics | None:
     """Write one file: at the end, because the types of all panes are known only then."""
     import pyarrow.parquet as pq
 
@@ -384,7 +388,7 @@ def _write_parquet(target: Pipeline | Processed, options: argparse.Namespace) ->
     return None if table.num_rows == options.limit else metrics
 
 
-def _first_rows(run: Run[Any], target: Pipeline | Processed, limit: int) -> pa.Table:
+def _first_rows(run: Run[Any], target: Runnable[Any, Any], limit: int) -> pa.Table:
     """Return the first rows of an output, reading no more of it than that takes."""
     from lowwater.engine.records.pane_table import readable_table
     from lowwater.pipeline import Pipeline

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lowwater.errors import InvalidArgument, LowwaterError, nearest
 
 if TYPE_CHECKING:
-    from lowwater.pipeline import Pipeline, Processed, Writing
+    from lowwater.pipeline import Writing
+    from lowwater.pipeline.runnable import Runnable
 
 _T = TypeVar("_T")
 
 
-def load(target: str, *, with_output: bool = True) -> Pipeline | Processed | Writing:
+def load(target: str, *, with_output: bool = True) -> Runnable[Any, Any] | Writing:
     """Load the pipeline named by ``module:name`` or ``file.py:name``, or the only one of either.
 
     Of ``counts`` and ``out = counts.write_jsonl(...)`` in one file, one is the only one that is
@@ -34,9 +35,10 @@ def load(target: str, *, with_output: bool = True) -> Pipeline | Processed | Wri
             builds it failed.
     """
     from lowwater.engine.graph.graph import Graph
-    from lowwater.pipeline import Pipeline, Processed, Writing
+    from lowwater.pipeline import Writing
+    from lowwater.pipeline.runnable import Runnable
 
-    kinds = (Pipeline, Processed, Writing)
+    kinds = (Runnable, Writing)
     place, colon, name = target.rpartition(":")
     if not colon:
         place = target
@@ -45,8 +47,9 @@ def load(target: str, *, with_output: bool = True) -> Pipeline | Processed | Wri
             f"{target!r} does not name a pipeline", hint="Write module:pipeline or file.py:pipeline"
         )
     module = _module(place)
-    known = {n: v for n, v in vars(module).items() if isinstance(v, kinds)}
+    known: dict[str, Any] = {n: v for n, v in vars(module).items() if isinstance(v, kinds)}
     if not colon:
+        known = {name: value for name, value in known.items() if _computes(value)}
         if with_output:
             outputs = [one._stage for one in known.values() if isinstance(one, Writing)]
             into = {id(stage) for stage in Graph.of(outputs).stages} if outputs else set()
@@ -65,9 +68,19 @@ def load(target: str, *, with_output: bool = True) -> Pipeline | Processed | Wri
     if not isinstance(found, kinds):
         raise InvalidArgument(
             f"{target!r} is a {type(found).__name__}, not a pipeline",
-            hint="Name what .aggregate(...), .group() or .process(...) returned",
+            hint="Name what .aggregate(...), .group(), .process(...) or a step behind it returned",
         )
     return found
+
+
+def _computes(value: Any) -> bool:
+    """Return whether there is a stage in it; what was only read computes nothing."""
+    from lowwater.engine.graph.graph import Read
+    from lowwater.pipeline import Stream
+
+    if not isinstance(value, Stream):
+        return True
+    return not all(isinstance(flow.origin, Read) for flow in value._flows)
 
 
 def _only(place: str, meant: Mapping[str, _T], known: Mapping[str, _T]) -> _T:

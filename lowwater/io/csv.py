@@ -30,7 +30,14 @@ from lowwater.io.csv_bytes import (
     encoding_of,
     opened_bytes,
 )
-from lowwater.io.csv_values import cast_rows, convert, first_kind, is_of_text, settled_kind
+from lowwater.io.csv_values import (
+    cast_rows,
+    convert,
+    first_kind,
+    first_odd,
+    is_of_text,
+    settled_kind,
+)
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
@@ -193,6 +200,20 @@ class CsvSource:
                 return reader.read_next_batch().column(_encoded(name)).cast(pa.binary())
         except (pa.ArrowInvalid, StopIteration, KeyError):
             return pa.array([], pa.binary())
+
+    def first_odd(self, name: str) -> tuple[str, str] | None:
+        """Return the place and the text of the first value of a column that is no number.
+
+        ``None`` if there is none among the first of each file, or if those before it are none
+        either: then the column is one of text.
+        """
+        for file in self.files.readable(_SUFFIXES, maybe_none=True)[:_FIRST]:
+            with suppress(FileNotFoundError):
+                row = first_odd(self._first_values(file, name))
+                if row is not None:
+                    at, text = row
+                    return (f"{file.name}, row {at}", text) if at else None
+        return None
 
     def _has_integer_times(self, file: InputFile) -> bool:
         """Return whether most of the first event times are integers, although not all are."""

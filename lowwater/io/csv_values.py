@@ -61,6 +61,14 @@ def settled_kind(
     return inferred
 
 
+def first_odd(raw: pa.Array) -> tuple[int, str] | None:
+    """Return the row and the text of the first value that is neither a number nor null."""
+    texts, _ = cast_rows(raw, pa.string())
+    is_odd = pc.invert(pc.match_substring_regex(texts, _NUMBER)).fill_null(False)
+    row = pc.index(is_odd, True).as_py()
+    return None if row < 0 else (row, texts[row].as_py())
+
+
 def first_kind(raw: pa.Array) -> pa.DataType:
     """Return the type of a column's first value; a null type if there is none."""
     first = _texts(raw)[:1]

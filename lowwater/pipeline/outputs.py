@@ -61,34 +61,29 @@ class Writing:
     _sinks: tuple[Sink, ...]
     _tag: str = MAIN
     _view: View | None = None
-    _notice: UnusedNotice = field(init=False)
+    _notice: UnusedNotice | None = field(init=False)
 
     def __post_init__(self) -> None:
-        sinks = ", ".join(map(shown, self._sinks))
-        notice = UnusedNotice(
-            self,
-            f"the output to {sinks} was not run, so nothing is written",
-            where="write",
-            hint="Add .run(), or run several with lw.run(...)",
-        )
-        object.__setattr__(self, "_notice", notice)
-        try:
-            self._check_sinks()
-        except BaseException:
-            notice.withdraw()
-            raise
-
-    @property
-    def _stage(self) -> Stage:
-        """The stage whose output is written: who asks for it has a use for this."""
-        self._notice.withdraw()
-        return self._written
-
-    def _check_sinks(self) -> None:
+        object.__setattr__(self, "_notice", None)
         for sink in self._sinks:
             check_sink(sink, "Use, say, lowwater.io.sinks.ParquetFolder, or see Sink there")
             if isinstance(sink, Checks):
                 sink.check(self._empty)
+        if self._sinks:  # else nothing was asked for
+            notice = UnusedNotice(
+                self,
+                f"the output to {', '.join(map(shown, self._sinks))} was not run, so nothing is "
+                "written",
+                hint="Add .run(), or run several with lw.run(...)",
+            )
+            object.__setattr__(self, "_notice", notice)
+
+    @property
+    def _stage(self) -> Stage:
+        """The stage whose output is written: who asks for it has a use for this."""
+        if self._notice is not None:
+            self._notice.withdraw()
+        return self._written
 
     def __repr__(self) -> str:
         sinks = ", ".join(map(shown, self._sinks))

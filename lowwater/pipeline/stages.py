@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -195,10 +195,30 @@ def pane_types(
     """
     if schema is None:
         return (), None
-    admission_of(stage, 0, "dead_letter").admit(no_records(schema))
+    try:
+        admission_of(stage, 0, "dead_letter").admit(no_records(schema))
+    except InvalidArgument as error:
+        raise _with_place(error, stage, schema) from None
     types = {name: schema.field(name).type for name in schema.names}
     results = {name: result_type(spec, types) for name, spec in aggregates.items()}
     return tuple(types[key] for key in stage.keys), results
+
+
+def _with_place(error: InvalidArgument, stage: Stage, schema: pa.Schema) -> InvalidArgument:
+    """Return an error about a column of text that also says which value made it one."""
+    for flow in stage.inputs:
+        if not isinstance(flow.origin, Read) or flow.steps:
+            continue
+        first_odd: Callable[[str], tuple[str, str] | None] | None
+        first_odd = getattr(flow.origin.source, "first_odd", None)
+        if first_odd is None:
+            continue
+        for name in (field.name for field in schema if pa.types.is_string(field.type)):
+            if error.what.startswith(f"the column {name!r} is ") and (odd := first_odd(name)):
+                place, text = odd
+                what = f"{error.what}, and its value {text!r} is none"
+                return InvalidArgument(what, where=place, hint=error.hint)
+    return error
 
 
 def process_stage(

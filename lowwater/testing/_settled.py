@@ -22,7 +22,11 @@ Final: TypeAlias = dict[tuple[Any, Window], tuple[Pane, tuple[int, ...]]]
 """The last pane of each (key, window), with the numbers of its elements."""
 
 
-def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
+Settled: TypeAlias = tuple[Probed, Final]
+"""A run of a scenario, and what it came to."""
+
+
+def settle(pipeline: Pipeline, scenario: Scenario) -> Settled:
     """Run a scenario; return the final result of each window.
 
     A discarding stage, and one whose windows merge, runs as a retracting one: the final contents of
@@ -79,9 +83,7 @@ def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
             )
 
 
-def compare(
-    one: tuple[Probed, Final], other: tuple[Probed, Final], names: tuple[str, str]
-) -> Iterator[str]:
+def compare(one: Settled, other: Settled, names: tuple[str, str]) -> Iterator[str]:
     """Yield a line for each window whose final results differ between two runs."""
     (first, left), (second, right) = one, other
     for key, window in sorted(left.keys() | right.keys(), key=_place):

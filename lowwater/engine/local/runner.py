@@ -143,6 +143,7 @@ class LocalRun:
                 durable=durable,
                 stages=[graph.name_of(stage) for stage in graph.stages],
                 only_now=only_now,
+                name=graph.name_of(read) if len(graph.reads) > 1 else None,
             )
             for read in graph.reads
         ]

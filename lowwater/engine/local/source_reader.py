@@ -46,7 +46,7 @@ from lowwater.engine.records.stateless import (
     check_columns_read,
 )
 from lowwater.engine.records.stepping import AppliedSteps, Step, apply_steps
-from lowwater.errors import DataError, InvalidArgument, describe
+from lowwater.errors import DataError, InvalidArgument, describe, placed
 from lowwater.time import Int64Array
 from lowwater.watermark import columns_read
 
@@ -170,6 +170,8 @@ class SourceReader:
         durable: Whether the run can be stopped and resumed; the source must then be replayable.
         stages: The names of the stages, by their number; a durable run needs them.
         only_now: Whether to read what is there when the run begins, and no more.
+        name: The name of the source, for messages that name no place; ``None`` if it is the only
+            one.
 
     ``was_counted`` says that the next batch was counted by an earlier run, whose stages that read
     it are all gone. ``delivered`` counts the records of batches, and ``invalid`` those of them that
@@ -188,8 +190,10 @@ class SourceReader:
         durable: bool,
         stages: Sequence[str] = (),
         only_now: bool = False,
+        name: str | None = None,
     ) -> None:
         self.read = read
+        self._name = name
         self.source = _up_to_now(read) if only_now else read.source
         self.reached = False
         self.is_left_open = only_now and not read.ends
@@ -324,10 +328,11 @@ class SourceReader:
 
     def end(self) -> None:
         """Raise ``InvalidArgument`` if no record of the source had a column that is read."""
-        if self._usual.own is not None:
-            self._usual.own.end()
-        for entry in self._usual.entries:
-            entry.end()
+        with placed(self._name):
+            if self._usual.own is not None:
+                self._usual.own.end()
+            for entry in self._usual.entries:
+                entry.end()
 
     def begin(self, records: Records, *, fresh: bool) -> None:
         """Start and count a batch: a ``fresh`` one, or the one in which a restart resumes.
@@ -371,11 +376,12 @@ class SourceReader:
         """
         self._is_in_batch = True
         before, after = self._share, self._batch_share
-        for cut in self._cuts(records):
-            if after is not None and isinstance(cut, SourceCut):
-                begun = min(cut.start + len(cut.times), records.length) / records.length
-                self._share = (before or 0.0) + (after - (before or 0.0)) * begun
-            yield cut
+        with placed(self._name):
+            for cut in self._cuts(records):
+                if after is not None and isinstance(cut, SourceCut):
+                    begun = min(cut.start + len(cut.times), records.length) / records.length
+                    self._share = (before or 0.0) + (after - (before or 0.0)) * begun
+                yield cut
         self._is_in_batch = False
 
     def _cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:

@@ -83,12 +83,23 @@ def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dic
         raise
     except Exception as error:
         raise DataError(
-            f"the expressions of {step} failed: {type(error).__name__}: {error}",
+            _what_failed(step, error),
             where=step,
             hint="Check the types of the columns: "
             + ", ".join(f"{f.name}: {f.type}" for f in frame.batch.schema),
         ) from error
     return {name: made[name].to_native().combine_chunks() for name in names}
+
+
+def _what_failed(step: str, error: Exception) -> str:
+    """Say what an expression could not compute; with Arrow's words where there are no better."""
+    kernel = re.match(r"Function '(\w+)' has no kernel matching input types \((.*)\)", str(error))
+    if kernel is None:
+        return f"the expressions of {step} failed: {type(error).__name__}: {error}"
+    function, types = kernel.groups()
+    return (
+        f"the expressions of {step} cannot compute {function!r} of {types.replace(', ', ' and ')}"
+    )
 
 
 def _no_column(step: str, error: Exception, frame: ExpressionFrame) -> InvalidArgument | DataError:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.errors import InvalidArgument, describe, user_code
 from lowwater.pipeline import Pipeline
 from lowwater.testing._broken import Broken, window_text
+from lowwater.testing._fewest import fewest
 from lowwater.testing._inputs import columns_of
 from lowwater.testing._moments import moment
 from lowwater.testing._probe import Probed
 from lowwater.testing._settled import (
     Final,
+    Settled,
     compare,
     last_windowing,
     require_nothing_closes,
@@ -63,23 +65,21 @@ def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Sce
         InvalidArgument: It does not apply to the pipeline.
     """
     built = _applies(pipeline, _ORDER)
-    first = waiting_for(built, scenario)
-    one = settle(built, first)
-    require_nothing_dropped(one[0])
-    for other in others or some_orders(scenario):
-        second = waiting_for(built, other)
-        two = settle(built, second)
-        require_nothing_dropped(two[0])
-        lines = list(compare(one, two, ("in the first order", "in the other")))
-        if lines:
-            raise Broken(
-                "the order of arrival changed final results (S-W7)",
-                lines,
-                call=f"{_ORDER}(pipeline, scenario, other)",
-                scenario=first,
-                other=second,
-                panes=_panes(one[1]),
-            )
+
+    def settled(scenario: Scenario) -> tuple[Scenario, Settled]:
+        whole = waiting_for(built, scenario)
+        came = settle(built, whole)
+        require_nothing_dropped(came[0])
+        return whole, came
+
+    _compare(
+        "the order of arrival changed final results (S-W7)",
+        _ORDER,
+        scenario,
+        others or some_orders(scenario),
+        settled,
+        _unlike_orders,
+    )
 
 
 def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Scenario) -> None:
@@ -105,24 +105,68 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
         InvalidArgument: It does not apply to the pipeline.
     """
     built = _applies(pipeline, _BUNDLES)
-    first = ended(scenario)
-    one = settle(built, first)
-    for other in others or some_bundlings(scenario):
-        second = ended(other)
-        two = settle(built, second)
+    comes_once = _comes_once_complete(built)
+
+    def settled(scenario: Scenario) -> tuple[Scenario, Settled]:
+        whole = ended(scenario)
+        return whole, settle(built, whole)
+
+    def unlike(one: Settled, two: Settled) -> list[str]:
         lines = list(compare(one, two, ("in the first bundles", "in the others")))
         lines += _unlike("dropped", _dropped(one[0]), _dropped(two[0]))
-        if _comes_once_complete(built):
+        if comes_once:
             lines += _unlike("on time", _on_time(one[0]), _on_time(two[0]))
-        if lines:
-            raise Broken(
-                "bundle boundaries changed the output (S-O1)",
-                lines,
-                call=f"{_BUNDLES}(pipeline, scenario, other)",
-                scenario=first,
-                other=second,
-                panes=_panes(one[1]),
-            )
+        return lines
+
+    _compare(
+        "bundle boundaries changed the output (S-O1)",
+        _BUNDLES,
+        scenario,
+        others or some_bundlings(scenario),
+        settled,
+        unlike,
+    )
+
+
+def _unlike_orders(one: Settled, two: Settled) -> list[str]:
+    return list(compare(one, two, ("in the first order", "in the other")))
+
+
+def _compare(
+    law: str,
+    name: str,
+    scenario: Scenario,
+    others: Iterable[Scenario],
+    settled: Callable[[Scenario], tuple[Scenario, Settled]],
+    unlike: Callable[[Settled, Settled], list[str]],
+) -> None:
+    """Raise if a scenario comes to something else than others, with the fewest elements that do.
+
+    Args:
+        law: The law, with its rule.
+        name: The function that checks it.
+        scenario: The scenario.
+        others: The same elements otherwise.
+        settled: Runs a scenario; returns how it was run, and what it came to.
+        unlike: Returns the differences between what two came to.
+    """
+
+    def is_broken(pair: tuple[Scenario, Scenario]) -> bool:
+        return bool(unlike(settled(pair[0])[1], settled(pair[1])[1]))
+
+    _, one = settled(scenario)
+    for other in others:
+        if not unlike(one, settled(other)[1]):
+            continue
+        (first, came), (second, instead) = map(settled, fewest((scenario, other), is_broken))
+        raise Broken(
+            law,
+            unlike(came, instead),
+            call=f"{name}(pipeline, scenario, other)",
+            scenario=first,
+            other=second,
+            panes=_panes(came[1]),
+        )
 
 
 def _applies(pipeline: Testable, law: str) -> Pipeline:

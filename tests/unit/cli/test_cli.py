@@ -220,3 +220,54 @@ def test_a_process_is_run_and_checked(file: Path, capsys: pytest.CaptureFixture[
 def test_a_function_that_raises(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{file}:fails"]) == 2
     assert "failed when it was called: RuntimeError: no such table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("runn jobs.py", "lowwater: argument COMMAND: there is no 'runn'. Did you mean 'run'?"),
+        ("run jobs.py --outputs o", "there is no option '--outputs'. Did you mean '--output'?"),
+        ("run jobs.py --outputs=o", "there is no option '--outputs'. Did you mean '--output'?"),
+        ("run jobs.py --until availabel", "no 'availabel'. Did you mean 'available'?"),
+        ("state inf s", "lowwater state: argument ACTION: there is no 'inf'. Did you mean 'info'?"),
+        ("state info s t", "lowwater state info: there is no argument 't'."),
+        ("run", "lowwater run: the following arguments are required: TARGET."),
+    ],
+)
+def test_a_slip_in_a_command_is_answered_in_one_line(
+    command: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(command.split())
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert line.endswith("--help")
+
+
+BEHIND = """
+import lowwater as lw
+events = lw.from_iterable(
+    [{"t": f"2024-01-01T00:00:0{at}Z", "k": "a", "v": at} for at in range(9)], time="t"
+)
+big = (
+    events.key_by("k").window(lw.FixedWindows("1s")).aggregate(n=lw.sum("v"))
+    .filter(lw.col("n") > 5)
+)
+"""
+
+
+def test_a_step_behind_a_pipeline_is_one_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs.py").write_text(BEHIND)
+    for target in ("jobs.py", "jobs.py:big"):
+        assert main(["run", str(tmp_path / target)]) == 0
+        out, told = capsys.readouterr()
+        assert [line.split("n=")[1].split()[0] for line in out.splitlines()] == ["6", "7", "8"]
+        assert "3 emitted" in told
+    # Records as they were read are no pipeline, unless they are named.
+    assert main(["run", str(tmp_path / "jobs.py:events"), "--limit", "1"]) == 0
+    assert "v=0" in capsys.readouterr().out
+    assert main(["explain", str(tmp_path / "jobs.py:big")]) == 2
+    assert "is a stream of records, which has no panes" in capsys.readouterr().err

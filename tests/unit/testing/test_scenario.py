@@ -257,3 +257,21 @@ def test_text_that_was_cut_or_changed_gives_an_error_of_ours_or_a_scenario(
         except lw.LowwaterError:
             refused += 1
     assert refused > 30
+
+
+def test_a_retraction_is_no_pane_that_was_expected() -> None:
+    scenario = Scenario().add((5, "12:00:10", "A")).watermark("12:02").add((3, "12:00:20", "A"))
+    run = scenario.run_windowing(
+        lw.Windowing(
+            windows=lw.FixedWindows("2m"), allowed_lateness="1h", accumulation="retracting",
+            trigger=lw.AfterWatermark(late=lw.AfterCount(1)),
+        ),
+        aggregate=lw.sum("value"),
+    )  # fmt: skip
+    kinds = [pane.kind for pane in run.panes]
+    assert "retract" in kinds
+    (at,) = (at for at, kind in enumerate(kinds) if kind == "retract")
+    alike = {"window": ("12:00", "12:02"), "value": run.panes[at].value}
+    with pytest.raises(AssertionError, match="kind=retract"):
+        assert_panes(run.panes[at : at + 1], [alike])
+    assert_panes(run.panes[at : at + 1], [{**alike, "kind": "retract"}])
