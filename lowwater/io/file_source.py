@@ -120,12 +120,11 @@ def replay(
     while True:
         # Asked before the look: what was there when it said so is read.
         stopped = follow is not None and follow.is_stopped()
-        found = False
-        fresh = looks.fresh(done)
+        found = looks.fresh(done)
+        fresh = list(found)
         reader.settle(fresh)
-        extent = _Extent(files, fresh if _ends(follow) else ())
+        extent = _Extent([found[name] for name in fresh] if _ends(follow) else ())
         for name in fresh:
-            found = True
             _LOG.debug("%s is read", name)
             begin = _position(done, reader, name, contents.record(name))
             yield _NOTHING, begin
@@ -179,13 +178,13 @@ class _Extent:
     """How many bytes there are to read, and how many of them were read.
 
     Args:
-        files: The files that are read.
-        names: Those that there are; none if more may come.
+        files: The files that there are; none if more may come.
     """
 
-    def __init__(self, files: InputFiles, names: Iterable[str]) -> None:
-        self._sizes = {name: _size(files.stores.file(name)) for name in names}
-        self._total = sum(self._sizes.values())
+    def __init__(self, files: Iterable[InputFile]) -> None:
+        sizes = {file.name: _size(file) for file in files}
+        self._sizes = {name: size for name, size in sizes.items() if size is not None}
+        self._total = sum(self._sizes.values()) if len(self._sizes) == len(sizes) else 0
         self._read = 0
 
     @classmethod
@@ -201,8 +200,7 @@ class _Extent:
         is_known = _ends(follow) and (listed is not None or not any(map(is_remote, files.paths)))
         if is_known and listed is None:
             listed = files.find(suffixes, maybe_none=True)
-        names = [file.name for file in listed or () if file.name not in done]
-        return cls(files, names if is_known else ())
+        return cls([file for file in listed or () if file.name not in done] if is_known else ())
 
     def shared(self, records: Records, name: str) -> Records:
         """Add to a file's records how much was read once they are, if that is known."""
@@ -221,11 +219,14 @@ def _ends(follow: Follow | None) -> bool:
     return follow is None or follow.once
 
 
-def _size(file: InputFile) -> int:
+def _size(file: InputFile) -> int | None:
+    """Return how many bytes a file has; ``None`` if to know that a store would have to be asked."""
+    if isinstance(file, RemoteFile):
+        return None if file.listed is None else file.listed.size
     try:
-        return (_listed(file) or file.stat()).size
+        return file.stat().size
     except FileNotFoundError:  # which is an error once it is read
-        return 0
+        return None
 
 
 @final
@@ -263,14 +264,14 @@ class _Looks:
         self._known = 0
         self._listed = listed
 
-    def fresh(self, done: GrowingMap) -> list[str]:
-        """Return the files that are not ``done``; those that are must not have changed.
+    def fresh(self, done: GrowingMap) -> dict[str, InputFile]:
+        """Return the files that are not ``done``, by name; those that are must not have changed.
 
         A file that was read under another name, as by a path given since, is done too.
         """
         self._read.update(self._real.of_name(name) for name, _ in done.since(self._known))
         self._known = len(done)
-        fresh: list[str] = []
+        fresh: dict[str, InputFile] = {}
         unfinished, self.unfinished = self.unfinished, {}
         found, self._listed = self._listed, None
         if found is None:
@@ -286,7 +287,7 @@ class _Looks:
             elif self._real.of_name(name) not in self._read and (
                 not self._follows or self._is_whole(file, unfinished.get(name))
             ):
-                fresh.append(name)
+                fresh[name] = file
         return fresh
 
     def _is_whole(self, file: InputFile, before: int | None) -> bool:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lowwater import check
+from lowwater.pipeline import Writing
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 LANGUAGES = {"python", "text", "sh", "mermaid"}  # of which Python runs
@@ -48,6 +51,9 @@ def run_page(page: str) -> None:
         with contextlib.redirect_stdout(printed):
             exec(compile(code, page, "exec"), names)
         assert printed.getvalue() == (shown or ""), code
+    for value in names.values():
+        if isinstance(value, Writing):  # some are of stores that are not here: not run
+            assert not [each for each in check(value) if each.severity == "error"]
 
 
 @pytest.mark.parametrize("page", pages(spark=False))
