@@ -14,6 +14,7 @@ from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.partners import partner_lines
 from lowwater.explain.text import Explanation, Times, element_text, values_text
+from lowwater.explain.timers import timer_lines
 from lowwater.time import format_duration, rounded_up, saturating_add
 
 
@@ -240,8 +241,11 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         yield "  no pane contains it yet: see explain(key, window)"
     if stage.joining is not None:
         yield from partner_lines(stage, element, times)
-    elif stage.windowing is None and element.reason is None:
-        yield "  it was received; a trace does not record the state of processes and tables"
+    elif not stage.aggregates and element.reason is None:
+        lines = list(timer_lines(stage, element, times))
+        yield from lines
+        if stage.windowing is None and not lines:
+            yield "  it was received; a trace does not record cells of processes, nor tables"
 
 
 def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:

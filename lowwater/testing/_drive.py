@@ -145,7 +145,7 @@ def _listed(noun: str, names: Sequence[str]) -> str:
 def _recorder(
     windowing: Windowing, specs: Mapping[str, AggregateSpec], operator: WindowOperator
 ) -> StageRecorder:
-    operator.report_merges()
+    operator.report_to_trace()
     stage = Stage((), ("key",), ("key",), Windowed(windowing, specs))
     recorder = StageRecorder("scenario", stage, (), count(), ("scenario",))
     _stands(recorder, operator)  # where the scenario says that it starts

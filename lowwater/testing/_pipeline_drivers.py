@@ -185,7 +185,7 @@ class Embedded:
             "trace": self._traces,
         }
         durable = self._restarts is not None
-        self._outcomes = Outcomes((self.built.stage,), options, durable=durable)
+        self._outcomes = Outcomes((self.built.stage,), options, durable=durable, tells_late=False)
         self._run: LocalRun = self._outcomes.local
         self._source = source_numbers(self._run.graph, self._inputs)
         self._store = MemoryStore(self._contents)

@@ -23,6 +23,7 @@ from lowwater.engine.records.stepping import StepKind, Stepped
 from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Accumulation, Windowing
 from lowwater.pipeline import Pipeline
+from lowwater.pipeline.outcomes import Outcomes
 from lowwater.testing.replay import ground
 from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
@@ -136,7 +137,7 @@ def probe(
     late: list[LateRecord] = []
     before: list[LateRecord] = []
     dead_letters: Counter[int] = Counter()
-    run = replace(grounded.pipeline, _stage=stage)._outcomes(grounded.options)
+    run = Outcomes((stage,), grounded.options, tells_late=False)  # a law is told of them here
     for outcome in run:
         mine = outcome.stage == len(graph.stages) - 1
         panes.extend(outcome.panes or ())

@@ -105,8 +105,8 @@ class Operator(Protocol):
         """Load what holds the output watermark, so that it is known exactly; after steps."""
         ...
 
-    def report_merges(self) -> None:
-        """Report merges of windows in outputs from now on, for traces, if there can be any."""
+    def report_to_trace(self) -> None:
+        """Report in outputs from now on what a trace needs: merges of windows, and timers."""
         ...
 
     def report_replaced(self) -> None:

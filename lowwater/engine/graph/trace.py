@@ -177,6 +177,36 @@ class TracedPair:
 
 @final
 @dataclass(frozen=True, slots=True)
+class TracedTimer:
+    """What became of a timer of a process.
+
+    Args:
+        what: ``set`` (also if it was set already, and moved), ``cleared`` or ``fired``.
+        name: What the process calls it.
+        tag: Its tag; ``None`` without one.
+        key: The key.
+        window: The window; ``None`` for a process without windows.
+        at: When it is due.
+        time: The event time of the hook: that of the record which set it, or of the timer.
+        watermark: The stage's input watermark then.
+        clock: The clock then.
+        order: Position in the order of events.
+    """
+
+    what: Literal["set", "cleared", "fired"]
+    name: str
+    tag: Any
+    key: Any
+    window: Window | None
+    at: Instant
+    time: Instant
+    watermark: Instant
+    clock: Instant
+    order: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class TracedSource:
     """The watermark of a source after a turn that changed it.
 
@@ -241,6 +271,8 @@ class StageTrace:
         pairs: What a join emitted; without pairs of records that arrived before a restart, and of
             a sample only those with at least one kept record.
         sample: What ``elements`` is a sample of; ``None`` if it has all elements.
+        timers: What became of the timers of a process, in order; beyond the limit of the trace, of
+            those of some keys. Empty where workers call the process.
     """
 
     name: str
@@ -256,6 +288,7 @@ class StageTrace:
     joining: Joining | AsOf | None = None
     pairs: tuple[TracedPair, ...] = ()
     sample: StageSample | None = field(default=None, compare=False, repr=False)
+    timers: tuple[TracedTimer, ...] = ()
 
     @property
     def arrived(self) -> int:

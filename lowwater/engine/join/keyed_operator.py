@@ -245,7 +245,7 @@ class KeyedOperator(ABC):
         while (portion := self.load_due(store, to, right)) is not None:
             yield portion
 
-    def report_merges(self) -> None:  # noqa: B027  # right for all below
+    def report_to_trace(self) -> None:  # noqa: B027  # right for all below
         """Do nothing: there are no windows."""
 
     def report_replaced(self) -> None:  # noqa: B027  # right for all below

@@ -229,9 +229,9 @@ class WindowJoinOperator:
         """Return what holds the output watermark below the input's, if anything."""
         return self.windows.hold()
 
-    def report_merges(self) -> None:
+    def report_to_trace(self) -> None:
         """Report in steps which windows merged into which, for traces."""
-        self.windows.report_merges()
+        self.windows.report_to_trace()
 
     def report_replaced(self) -> None:
         """Do nothing: rows that a merge undoes are retracted."""

@@ -355,7 +355,7 @@ class PartedProcess:
             case _:
                 assert_never(step)
 
-    def report_merges(self) -> None:
+    def report_to_trace(self) -> None:
         """Do nothing: it emits no panes."""
 
     def report_replaced(self) -> None:

@@ -38,10 +38,11 @@ from lowwater.engine.local.trace_parts import (
     merged_elements,
     release,
 )
+from lowwater.engine.local.trace_timers import TracedTimers
 from lowwater.engine.records.batch import TRACED, ArrowColumns, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.steps import MergedWindows, PaneBatch
+from lowwater.engine.records.steps import MergedWindows, PaneBatch, TimerEvent
 from lowwater.time import START_OF_TIME, Instant, Int64Array
 
 _NO_NUMBERS: Int64Array = np.zeros(0, dtype=np.int64)
@@ -96,6 +97,7 @@ class StageRecorder:
         self._moves: list[TracedMove] = []
         self._moved: tuple[Any, ...] | None = None
         self._pairs = TracedPairs(limit)
+        self._timers = TracedTimers(limit)
 
     def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> int:
         """Record a processed bundle and the window merges it caused.
@@ -143,6 +145,17 @@ class StageRecorder:
     def paired(self, pairs: PairColumns) -> None:
         """Record what a join emitted in one step."""
         self._pairs.add(next(self._order), pairs)
+
+    def timed(self, events: Sequence[TimerEvent], *, of_bundle: bool) -> None:
+        """Record what became of timers in one step.
+
+        Args:
+            events: What became of them.
+            of_bundle: Whether the step is that of the bundle that was recorded last.
+        """
+        if events:
+            order = self._bundles[-1] if of_bundle else next(self._order)
+            self._timers.add(order, events)
 
     def showed(self, panes: PaneBatch) -> None:
         """Record emitted panes."""
@@ -205,6 +218,7 @@ class StageRecorder:
             joining=work.join_rules,
             pairs=self._pairs.of(self._numbers()),
             sample=self._sample(),
+            timers=self._timers.trace(),
         )
 
     def _numbers(self) -> Int64Array:

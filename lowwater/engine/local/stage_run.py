@@ -84,10 +84,10 @@ class StageRun:
         self._duplicates.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
-        """Record the stage's input in a trace, and panes, merges of windows and pairs of joins."""
+        """Record the stage's input in a trace, and panes, merges of windows, timers and pairs."""
         self._recorder = recorder
         operator = self.operator
-        operator.report_merges()
+        operator.report_to_trace()
         if self.stage.work.join_rules is not None:
             # Imported on use: it loads the joins.
             from lowwater.engine.local.pair_recorder import PairRecorder
@@ -171,6 +171,8 @@ class StageRun:
         steps = [step] if self._store is None else self.operator.prepare(self._store, step)
         for portion in steps:
             output = self.operator.step(portion)
+            if self._recorder is not None:
+                self._recorder.timed(output.timers, of_bundle=False)
             if self._pairs is not None:
                 self._pairs.emitted()
             late = None
@@ -205,6 +207,7 @@ class StageRun:
             self._pairs.took(TakenBundle.of(incoming, kept, output.late, *at, name), step, born)
         elif self._recorder is not None:
             self._recorder.took(TakenBundle.of(incoming, kept, output.late, *at), output.merges)
+            self._recorder.timed(output.timers, of_bundle=True)
 
     def _late_of(self, late: LateBatch, bundle: Bundle) -> LateElements:
         added = {"kind"} if self.stage.signed else set()

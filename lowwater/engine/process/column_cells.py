@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.declarations import Cell
+from lowwater.engine.records.steps import TimerEvent
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.kernels import kernels
 from lowwater.state.deadlines import Deadlines
-from lowwater.time import END_OF_TIME, Int64Array, format_instant
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
 
 _BITS = 2.0**63
 
@@ -120,10 +122,14 @@ class ColumnTimer:
         queue: Where rows wait for their times.
         holds: Rows by the output times that hold the output watermark.
         bounds: What bounds times in the hook that is running.
+        log: Takes what becomes of it, for a trace.
         event: Whether it is of event time.
     """
 
-    __slots__ = ("_bounds", "_event", "_hold", "_holds", "_queue", "_state", "_time", "name")
+    __slots__ = (
+        *("_bounds", "_event", "_hold", "_holds", "_log", "_queue", "_state", "_time"),
+        "name",
+    )
 
     def __init__(
         self,
@@ -132,6 +138,7 @@ class ColumnTimer:
         queue: Deadlines,
         holds: Deadlines,
         bounds: ColumnBounds,
+        log: ColumnTimerLog,
         *,
         event: bool,
     ) -> None:
@@ -141,6 +148,7 @@ class ColumnTimer:
         self._queue = queue
         self._holds = holds
         self._bounds = bounds
+        self._log = log
         self._event = event
 
     def set(
@@ -179,10 +187,16 @@ class ColumnTimer:
         if new.any():
             self._holds.push(holds[new], rows[new])
         state.touch(rows)
+        if self._log.is_open:
+            self._log.note("set", self.name, rows, at)
 
     def clear(self, ids: Int64Array) -> None:
         """Clear it for keys, where it is set; their holds are released."""
         rows = self._state.check(ids)
+        if self._log.is_open:
+            times = self._state.table[self._time][rows]
+            was_set = times != UNSET
+            self._log.note("cleared", self.name, rows[was_set], times[was_set])
         self._state.table[self._time][rows] = UNSET
         self._state.table[self._hold][rows] = NO_HOLD
         self._state.touch(rows)
@@ -194,6 +208,74 @@ class ColumnTimer:
     def get(self, ids: Int64Array) -> Int64Array:
         """Return when it fires, int64; where it is not set, ``START_OF_TIME``."""
         return self._state.table[self._time][self._state.check(ids)]
+
+
+@final
+class ColumnTimerLog:
+    """Takes what becomes of timers, for a trace; nothing unless that ``is_open``.
+
+    Args:
+        state: The rows.
+        windowed: Whether there are windows.
+    """
+
+    def __init__(self, state: ColumnState, *, windowed: bool) -> None:
+        self.is_open = False
+        self._windowed = windowed
+        self._state = state
+        self._events: list[TimerEvent] = []
+        self._times: dict[int, int] = {}
+        self._at = (START_OF_TIME, START_OF_TIME)
+
+    def begin(self, rows: Int64Array, times: Int64Array, watermark: int, clock: int) -> None:
+        """Note which hook runs: for which rows, and at which event times. O(rows) if open."""
+        if self.is_open:
+            self._times = dict(zip(rows.tolist(), times.tolist(), strict=True))
+            self._at = watermark, clock
+
+    def fired(
+        self,
+        name: str,
+        rows: Int64Array,
+        due: Int64Array,
+        times: Int64Array,
+        watermark: int,
+        clock: int,
+    ) -> None:
+        """Note that timers of rows are about to fire."""
+        if self.is_open:
+            self.begin(rows, times, watermark, clock)
+            self.note("fired", name, rows, due)
+
+    def note(
+        self,
+        what: Literal["set", "cleared", "fired"],
+        name: str,
+        rows: Int64Array,
+        due: Int64Array,
+    ) -> None:
+        """Note what becomes of a timer of rows; of a row that comes twice the last counts."""
+        table = self._state.table
+        last = dict(zip(rows.tolist(), due.tolist(), strict=True))
+        rows = np.array(list(last), dtype=np.int64)
+        keys = [column.to_list(exact=True) for column in self._state.decode(table["key"][rows])]
+        starts: list[tuple[int, int] | None] = [None] * len(rows)
+        if self._windowed:
+            ends = table["end"][rows].tolist()
+            starts = list(zip(table["start"][rows].tolist(), ends, strict=True))
+        for row, key, window, at in zip(
+            rows.tolist(), zip(*keys, strict=True), starts, last.values(), strict=True
+        ):
+            whole = key[0] if len(key) == 1 else key
+            time = self._times.get(row, at)
+            self._events.append(TimerEvent(what, name, None, whole, window, at, time, *self._at))
+
+    def take(self) -> Sequence[TimerEvent]:
+        """Return what was noted since the last call."""
+        if not self._events:
+            return ()
+        taken, self._events = self._events, []
+        return taken
 
 
 @final

@@ -8,7 +8,12 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.process.column_cells import ColumnBounds, ColumnCell, ColumnTimer
+from lowwater.engine.process.column_cells import (
+    ColumnBounds,
+    ColumnCell,
+    ColumnTimer,
+    ColumnTimerLog,
+)
 from lowwater.engine.process.column_context import KeyedBatch, column_context_type
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
@@ -115,10 +120,11 @@ class ColumnProcess:
         bound: dict[str, Any] = {
             name: ColumnCell(name, cell, self._state) for name, cell in definition.cells.items()
         }
+        self._log = ColumnTimerLog(self._state, windowed=windowing is not None)
         for name, event in zip(self._timers, domains, strict=True):
             queue = self._event if event else self._clocked
             bound[name] = ColumnTimer(
-                name, self._state, queue, self._holds, self._bounds, event=event
+                name, self._state, queue, self._holds, self._bounds, self._log, event=event
             )
         made = column_context_type(bound)
         self._refusals = Refusals(definition.name)
@@ -360,6 +366,7 @@ class ColumnProcess:
             own = times if at in self._of_event else np.full_like(times, self.output_watermark)
             at_output = np.minimum(np.where(holds == NO_HOLD, own, holds), LAST_EVENT_TIME)
             if len(mine):
+                self._log.fired(name, mine, times, at_output, self.watermark, self.clock)
                 self._call(
                     "on_timers", self._on_timers, KeyedBatch(mine, at_output, times, name, {})
                 )
@@ -384,6 +391,7 @@ class ColumnProcess:
     def _call(self, name: str, hook: Any, batch: KeyedBatch) -> None:
         context = self._context
         context.watermark, context.clock = self.watermark, self.clock
+        self._log.begin(batch.ids, batch.times, self.watermark, self.clock)
         self._bounds.floor = min(int(batch.times.min()), self.output_watermark)
         try:
             returned = hook(batch, context)
@@ -417,7 +425,12 @@ class ColumnProcess:
         outputs = self._context.drain()
         state.forget_keys()
         self._tidy()
-        return StageOutput(outputs=outputs, late=None if late is None else late.batch())
+        dropped = None if late is None else late.batch()
+        return StageOutput(outputs=outputs, late=dropped, timers=self._log.take())
+
+    def report_timers(self) -> None:
+        """Report in outputs from now on what becomes of timers, for a trace."""
+        self._log.is_open = True
 
     def _hold(self) -> int:
         """Return the earliest output time that is held. Amortised over the entries pushed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, final
 
 from lowwater.engine.process.cell import ScopeCursor, own
 from lowwater.engine.process.outputs import OutputBuffer, sign_of
@@ -11,6 +11,7 @@ from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.records.panes import Kind
 from lowwater.engine.records.stage_output import MAIN
+from lowwater.engine.records.steps import TimerEvent
 from lowwater.engine.records.storable import fault_of
 from lowwater.errors import InvalidArgument, UnitWarning, UnknownName, describe, nearest, warn
 from lowwater.time import (
@@ -263,6 +264,8 @@ class TimerState:
                 hint="Use on_window_expired, or min(time, ctx.window.end)",
             )
         self._timers.set(self._cursor.scope, (self._number, tag), at, held)
+        if self._timers.log is not None:
+            self._note("set", tag, at)
 
     def _check_tag(self, tag: Any) -> None:
         try:
@@ -292,13 +295,42 @@ class TimerState:
 
     def clear(self, *, tag: Any = None) -> None:
         """Clear it, if it is set; its hold is released."""
+        if self._timers.log is not None and (at := self.get(tag=tag)) is not None:
+            self._note("cleared", tag, at)
         self._timers.clear(self._cursor.scope, (self._number, tag))
+
+    def _note(self, what: Literal["set", "cleared"], tag: Any, at: int) -> None:
+        """Note what becomes of it, for a trace."""
+        context = self._bounds.context
+        assert context is not None, "a hook is running"
+        assert self._timers.log is not None, "a trace has asked"
+        self._timers.log.append(timer_event(what, self.name, tag, at, context))
 
     def get(self, *, tag: Any = None) -> int | None:
         """Return when it fires, or ``None`` if it is not set."""
         held = self._timers.held.get(self._cursor.scope)
         setting = None if held is None else held.get((self._number, tag))
         return None if setting is None else setting.time
+
+
+def timer_event(
+    what: Literal["set", "cleared", "fired"], name: str, tag: Any, at: int, context: ProcessContext
+) -> TimerEvent:
+    """Return what becomes of a timer in the hook that is running.
+
+    Args:
+        what: What becomes of it.
+        name: Its name.
+        tag: Its tag.
+        at: When it is due, int microseconds.
+        context: What the hook has.
+    """
+    window = context.window
+    between = None if window is None else (int(window.start), int(window.end))
+    return TimerEvent(
+        what, name, tag, context.key, between, at,
+        int(context.time), int(context.watermark), int(context.clock),
+    )  # fmt: skip
 
 
 @final

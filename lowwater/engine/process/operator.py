@@ -248,8 +248,9 @@ class ProcessOperator:
             case _:
                 assert_never(step)
 
-    def report_merges(self) -> None:
-        """Do nothing: it emits no panes."""
+    def report_to_trace(self) -> None:
+        """Report in outputs from now on what becomes of timers."""
+        self._engine.report_timers()
 
     def report_replaced(self) -> None:
         """Do nothing: it emits no panes."""

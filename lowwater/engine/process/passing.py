@@ -91,7 +91,7 @@ class PassingOperator:
                 assert_never(step)
         return NOTHING
 
-    def report_merges(self) -> None:
+    def report_to_trace(self) -> None:
         """Do nothing: there are no windows."""
 
     def report_replaced(self) -> None:

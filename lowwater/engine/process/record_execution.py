@@ -6,14 +6,14 @@ order of these effects is the contract (S-K3 to S-K9).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from lowwater.engine.process.cell import ScopeCursor
 from lowwater.engine.process.cells import CELLS
-from lowwater.engine.process.context import HookBounds, TimerState, context_type
+from lowwater.engine.process.context import HookBounds, TimerState, context_type, timer_event
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.key_parts import SHIFT
 from lowwater.engine.process.outputs import OutputBuffer
@@ -26,7 +26,7 @@ from lowwater.engine.process.timers import Chains, Due, Timers
 from lowwater.engine.process.waiting_records import PassedRecords, WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
-from lowwater.engine.records.steps import Bundle, PlainRecords
+from lowwater.engine.records.steps import Bundle, PlainRecords, TimerEvent
 from lowwater.engine.records.stored_keys import Kinds
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
@@ -462,7 +462,10 @@ class RecordProcess:
         context.due = due.time
         context.time = min(at, LAST_EVENT_TIME)
         self._bounds.floor = min(context.time, self.output_watermark)
-        self._call("on_timer", self._on_timer, self._timer_names[number], context)
+        name = self._timer_names[number]
+        if timers.log is not None:
+            timers.log.append(timer_event("fired", name, context.tag, due.time, context))
+        self._call("on_timer", self._on_timer, name, context)
         if self._placement is None:
             alive = due.scope in timers.held or any(due.scope in each for each in self._held)
             self._settle(due.scope, context.key, alive)
@@ -533,7 +536,15 @@ class RecordProcess:
             if emitted is not None:
                 outputs[tag] = emitted
         self._state_keys.tidy()
-        return StageOutput(outputs=outputs, late=None if late is None else late.batch())
+        noted: Sequence[TimerEvent] = ()
+        if self._timers.log:
+            noted, self._timers.log = self._timers.log, []
+        dropped = None if late is None else late.batch()
+        return StageOutput(outputs=outputs, late=dropped, timers=noted)
+
+    def report_timers(self) -> None:
+        """Report in outputs from now on what becomes of timers, for a trace."""
+        self._timers.log = []
 
     def stored(
         self,

@@ -9,6 +9,7 @@ import heapq
 from typing import Any, NamedTuple, TypeAlias, final
 
 from lowwater.engine.process.key_parts import SHIFT, Dealt
+from lowwater.engine.records.steps import TimerEvent
 from lowwater.errors import DataError
 from lowwater.time import END_OF_TIME, format_instant
 
@@ -69,7 +70,8 @@ class Timers:
     """The timers that are set, of all scopes.
 
     Setting and firing one is O(log n), amortised; moving one later, and clearing, O(1). ``turns``
-    are the next turn of each part, ``counts`` how many of its timers are set.
+    are the next turn of each part, ``counts`` how many of its timers are set. ``log`` takes what
+    becomes of them, for a trace; ``None``: nobody asks.
 
     Args:
         domains: Of each declared timer, whether it is one of event time.
@@ -81,6 +83,7 @@ class Timers:
         self.changed: set[tuple[int, Slot]] = set()
         self.turns = Dealt()
         self.counts: dict[int, int] = {}
+        self.log: list[TimerEvent] | None = None
         self._event = _Queue()
         self._clock = _Queue()
         self._holds = _Queue()

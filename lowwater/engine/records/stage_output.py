@@ -21,7 +21,7 @@ from lowwater.engine.records.pane_table import (
     panes_to_table,
     records_of,
 )
-from lowwater.engine.records.steps import Bundle, LateBatch, MergedWindows, PaneBatch
+from lowwater.engine.records.steps import Bundle, LateBatch, MergedWindows, PaneBatch, TimerEvent
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -139,6 +139,7 @@ class StageOutput(HasOutputs):
         merges: The window merges, if the operator was asked to report them.
         replaced: The windows with panes that merged into windows of which this step emits the
             first pane.
+        timers: What became of timers, in order, if the operator was asked to report it.
     """
 
     outputs: Mapping[str, Output] = field(default_factory=dict)
@@ -147,6 +148,7 @@ class StageOutput(HasOutputs):
     superseded: int = 0
     merges: MergedWindows | None = None
     replaced: tuple[MergedWindows, ...] = ()
+    timers: Sequence[TimerEvent] = ()
 
 
 NOTHING = StageOutput()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -307,6 +307,32 @@ def without_late(
     none = np.zeros(len(element), dtype=np.int64)
     reason = np.full(len(element), TOO_LATE, dtype=np.uint8)
     return LateBatch(element, none, none, reason, watermark), np.flatnonzero(~late)
+
+
+class TimerEvent(NamedTuple):
+    """What became of a timer of a process, for a trace.
+
+    Args:
+        what: ``set``, ``cleared`` or ``fired``.
+        name: What the process calls it.
+        tag: Its tag.
+        key: The key: a plain value, or a tuple of several.
+        window: The window, int microseconds; ``None`` without windows.
+        at: When it is due, int microseconds.
+        time: The event time of the hook that did it: of a record, the record's.
+        watermark: The stage's input watermark then.
+        clock: The clock then.
+    """
+
+    what: Literal["set", "cleared", "fired"]
+    name: str
+    tag: Any
+    key: Any
+    window: tuple[int, int] | None
+    at: int
+    time: int
+    watermark: int
+    clock: int
 
 
 @final

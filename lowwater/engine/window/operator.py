@@ -181,7 +181,7 @@ class WindowOperator:
         """Return the key ids of state rows; a key keeps its id as long as it has windows."""
         return self._state.table["key"][rows]
 
-    def report_merges(self) -> None:
+    def report_to_trace(self) -> None:
         """Report in steps which windows merged into which, for traces."""
         self._reports_merges = True
 

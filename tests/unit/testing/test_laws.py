@@ -377,3 +377,16 @@ def test_a_timeline_shows_the_late_and_the_watermark() -> None:
     assert "watermark 12:02:00 at 12:06:00" in shown
     assert "retracts 5 @A EARLY #0" in shown
     assert all(len(line) < 120 for line in shown.splitlines())
+
+
+def test_laws_say_nothing_of_late_records(capsys: pytest.CaptureFixture[str]) -> None:
+    """A property test runs a law a thousand times."""
+    scenario = Scenario().add((1, "12:00:10", "A")).watermark("12:05").add((2, "12:00:20", "A"))
+
+    def counted(stream: Any) -> Any:
+        return stream.key_by("key").window(lw.FixedWindows("2m")).aggregate(n=lw.count())
+
+    check_bundle_insensitive(counted, scenario)
+    lw.testing.check_pane_labels(counted, scenario)
+    out, said = capsys.readouterr()
+    assert (out, said) == ("", "")

@@ -220,7 +220,7 @@ def test_merges_are_reported_but_those_into_a_finished_window() -> None:
         accumulation="discarding",
         allow_data_loss="the first two are enough",
     )
-    stage.report_merges()
+    stage.report_to_trace()
 
     def merges(*pairs: tuple[int, Any]) -> list[tuple[Any, int, int, int, int]]:
         reported = stage.step(elements(*pairs)).merges
