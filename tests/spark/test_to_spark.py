@@ -20,6 +20,7 @@ from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark import METRICS, CarriedTime, counts
 from lowwater.spark.session import CHECKS
 from tests.docs.test_pages import pages, run_page
+from tests.unit.engine.local.thirty_runs import ROUNDS, rows_of, windows
 
 SECOND = 1_000_000
 START = 946_728_000 * SECOND  # 2000-01-01T12:00:00Z
@@ -216,6 +217,32 @@ def test_available_now_gives_all_that_the_final_watermark_allows(
     write(folder, parts[3])
     with pytest.raises(Exception, match="in 4 key groups, not 5"):
         once(key_groups=5)
+
+
+@pytest.mark.long
+def test_thirty_runs_over_what_is_available_give_what_one_run_over_everything_gives(
+    spark: Any, tmp_path: Path
+) -> None:
+    """A file before each run, every fifth with rows that are too late; no window closes early."""
+    options: dict[str, Any] = {"time": "t", "unit": "us", "watermark": lw.BoundedDisorder("5s")}
+    folder = tmp_path / "in"
+    rows: Rows = []
+    for number in range(ROUNDS):
+        write(folder, pa.Table.from_pylist(rows_of(number)))
+        pipeline = windows(lw.read_parquet(str(folder), **options))
+        shown = pipeline.to_spark(spark, outputs="all", files_per_batch=1)
+        more, _ = run(shown, tmp_path / "checkpoint")
+        rows += more
+    wanted = windows(lw.read_parquet(str(folder), **options)).collect(bundle_size=1_000)
+    panes = [row for row in rows if row["output"] == "pane"]
+    assert [(row["k"], row["n"], row["total"], row["values"], row["timing"]) for row in panes] == [
+        (pane.key, *pane.values.values(), pane.timing)
+        for pane in wanted.panes
+        if not pane.is_drained
+    ]
+    late = [json.loads(row["record"])["v"] for row in rows if row["output"] == "late"]
+    assert sorted(late) == sorted(one.value["v"] for one in wanted.late)
+    assert late
 
 
 def test_late_records_and_dead_letters_are_rows(spark: Any, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from lowwater.pipeline.relocation import relocate_state
 from tests.examples import is_campaign
 from tests.s3_server import S3Server
 from tests.unit.engine.local.durable_runs import Stopped, stopping
+from tests.unit.engine.local.thirty_runs import rows_of, side_by_side, windows
 
 SECOND = 1_000_000
 OPTIONS: dict[str, Any] = {"bundle_size": 7, "commit_every": "bundle", "progress": False}
@@ -638,6 +640,35 @@ def test_inputs_that_were_moved_to_a_store(place: Place, tmp_path: Path) -> None
         durable(stream, tmp_path)
     place.write("moved/in/0.jsonl", data[0])
     assert durable(stream, tmp_path) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    "place", ["memory", pytest.param("s3", marks=pytest.mark.long)], indirect=True
+)
+def test_thirty_runs_with_kills_write_what_one_run_that_follows_writes(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = threading.Semaphore(0)  # one for each round: no object is seen half written
+    monkeypatch.setattr(follow, "wait", lambda _: looks.acquire())
+
+    def written(which: str, folder: Path) -> Any:
+        stream = lw.read_jsonl(
+            place.uri(""), time="t", unit="us", filesystem=place.filesystem,
+            watermark=lw.BoundedDisorder("5s"), clock=lw.ManualClock(0), follow=which == "one",
+        )  # fmt: skip
+        return windows(stream).write_jsonl(folder)
+
+    def add(number: int) -> int:
+        rows = rows_of(number)
+        place.write(f"{number:03}.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        looks.release()
+        return len(rows)
+
+    place.write("none.txt", b"")  # so that the folder is there
+    one, many = side_by_side(tmp_path, written, add, wake=looks.release)
+    assert many == one
+    assert len(one["part"]) > 20
+    assert one["late"]
 
 
 @pytest.mark.parametrize(("read", "write", "suffix", "place"), PAIRS, indirect=["place"])

@@ -18,18 +18,18 @@ from lowwater.engine.graph.clocks import WallClock
 from lowwater.engine.records.batch import Records
 from lowwater.io import follow
 from tests.unit.engine.local.durable_runs import Stopped, stopping
+from tests.unit.engine.local.thirty_runs import (
+    NOW,
+    POINTS,
+    ROUNDS,
+    SECOND,
+    Rows,
+    output,
+    rows_of,
+    windows,
+)
 
-SECOND = 1_000_000
-FILES = 30
-Rows = list[dict[str, Any]]
-NOW: dict[str, Any] = {"until": "available", "progress": False, "commit_every": "bundle"}
-
-
-def rows_of(number: int) -> Rows:
-    """Return the rows of a file: every fifth file also brings some that are too late."""
-    at = [number * 10 + n for n in range(10)]
-    at += [number * 10 - 40 + n for n in range(3)] if number % 5 == 4 else []
-    return [{"t": t * SECOND, "k": "ab"[n % 2], "v": number * 100 + n} for n, t in enumerate(at)]
+FILES = ROUNDS
 
 
 def write_parquet(path: Path, rows: Rows) -> None:
@@ -49,19 +49,6 @@ READERS: dict[str, tuple[Any, Callable[[Path, Rows], None]]] = {
     "csv": (lw.read_csv, write_csv),
     "jsonl": (lw.read_jsonl, write_jsonl),
 }
-
-
-def windows(stream: Any, lateness: str = "5s") -> Any:
-    return (
-        stream.key_by("k")
-        .window(
-            lw.FixedWindows("20s"),
-            trigger=lw.AfterWatermark(late=lw.AfterCount(1)),
-            accumulation="accumulating",
-            allowed_lateness=lateness,
-        )
-        .aggregate(n=lw.count(), total=lw.sum("v"), values=lw.collect("v"))
-    )
 
 
 @dataclass
@@ -92,14 +79,7 @@ class Job:
 
     def output(self) -> dict[str, list[str]]:
         """Return the lines that were written, in order."""
-        return {
-            name: [
-                line
-                for path in sorted((self.folder / "out").glob(f"{name}-*.jsonl"))
-                for line in path.read_text().splitlines()
-            ]
-            for name in ("part", "late", "errors")
-        }
+        return output(self.folder / "out")
 
 
 def followed(folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Job:
@@ -130,10 +110,9 @@ def test_thirty_runs_with_kills_write_what_one_run_that_follows_writes(
     assert len(one["part"]) == FILES  # of two keys, in windows of two files
     assert one["late"]
     job = Job(tmp_path / "many", kind)
-    points = ("before the write", "after the write", "before publishing", "before forgetting")
     for number in range(FILES):
         job.add(number)
-        with stopping(points[number % len(points)], 1 + number % 3):
+        with stopping(POINTS[number % len(POINTS)], 1 + number % 3):
             try:
                 job.run(**NOW)
                 continue

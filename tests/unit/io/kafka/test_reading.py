@@ -28,6 +28,7 @@ from lowwater.io.kafka.message_values import MessageColumns, MessageDecoder
 from lowwater.io.kafka.topic_source import KafkaSource
 from lowwater.watermark.observed import PARTITION
 from tests.examples import examples
+from tests.unit.engine.local.thirty_runs import rows_of, side_by_side, windows
 from tests.unit.io.kafka.broker import Broker, Message
 from tests.unit.io.kafka.model import ModelBroker, ModelConsumer, ModelProducer, Stored
 
@@ -858,3 +859,27 @@ def test_runs_up_to_what_is_there(model: ModelBroker, tmp_path: Path) -> None:
         (row["user"], int(lw.Instant(row["window_start"]))): (row["n"], row["amount"])
         for row in written
     } == wanted
+
+
+def test_thirty_runs_with_kills_write_what_one_run_that_follows_writes(
+    model: ModelBroker, tmp_path: Path
+) -> None:
+    topic = model.topic(3)
+
+    def written(_: str, folder: Path) -> Any:
+        stream = lw.read_kafka(
+            model.servers, topic, time="t", unit="us", end="never",
+            watermark=lw.BoundedDisorder("5s"), clock=lw.ManualClock(0),
+        )  # fmt: skip
+        return windows(stream).write_jsonl(folder)
+
+    def add(number: int) -> int:
+        rows = rows_of(number)
+        model.produce(topic, {number % 3: [_json(**row) for row in rows]})
+        return len(rows)
+
+    # A round is a bundle: how messages are cut further depends on when a run comes to them.
+    one, many = side_by_side(tmp_path, written, add, bundle_size=100)
+    assert many == one
+    assert len(one["part"]) > 20
+    assert one["late"]

@@ -21,6 +21,7 @@ from lowwater.io.postgres_changes.table_source import PostgresChanges
 from lowwater.io.sinks import PostgresTable
 from tests.examples import is_campaign
 from tests.unit.engine.local.durable_runs import Stopped, stopping
+from tests.unit.engine.local.thirty_runs import side_by_side
 from tests.unit.io.postgres_changes.writer import View, Writer
 from tests.unit.io.postgresql import running_server
 
@@ -469,3 +470,33 @@ def test_runs_up_to_what_is_there(dsn: str, tmp_path: Path) -> None:
             f"UPDATE t SET part = 'b' WHERE id = {number + 4}",
             f"DELETE FROM t WHERE id = {number + 10}",
         )
+
+
+def test_thirty_runs_with_kills_write_what_one_run_that_follows_writes(
+    dsn: str, tmp_path: Path
+) -> None:
+    with_table(dsn)
+    rows = ", ".join(f"({{}}, 'p' || {n % 3}, {n})" for n in range(12))
+
+    def written(which: str, folder: Path) -> Any:
+        changes = lw.read_postgres_changes(
+            dsn, "t", publication="all_of_it", slot=which, watermark=lw.Ascending(),
+            clock=lw.ManualClock(0),
+        )  # fmt: skip
+        parts = changes.with_columns(
+            k=lw.col("after").struct.field("part"), v=lw.col("after").struct.field("n")
+        )
+        panes = parts.key_by("k").window(lw.FixedWindows("20ms"))
+        return panes.aggregate(n=lw.count(), values=lw.collect("v")).write_jsonl(folder)
+
+    def add(number: int) -> int:
+        query(dsn, f"INSERT INTO t VALUES {rows.format(*range(number * 12, number * 12 + 12))}")
+        return 12
+
+    for which in ("one", "many"):  # both slots begin before the first row
+        written(which, tmp_path / which).run(
+            state=tmp_path / f"{which} state", until="available", bundle_size=100, progress=False
+        )
+    one, many = side_by_side(tmp_path, written, add, bundle_size=100)
+    assert many == one
+    assert len(one["part"]) > 60
