@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle, islice, repeat
 from operator import length_hint
@@ -390,9 +390,10 @@ def _type_of(values: list[Any]) -> pa.DataType | None:
 
 def _length(items: Iterable[Any]) -> int | None:
     """Return how many elements there are; ``None`` if that is not known before."""
-    if isinstance(items, Sized):
-        return len(items)
-    return length_hint(items, 0) or None
+    try:
+        return length_hint(items, 0) or None
+    except Exception:  # of a class of the user: then it is not known
+        return None
 
 
 def _extent(data: Any) -> str:

@@ -135,6 +135,20 @@ def test_nothing_is_said_where_the_end_is_not_known(tmp_path: Path) -> None:
     assert {share for _, share in _shares(_windowed(followed), bundle_size=100)} == {None, 1.0}
 
 
+class Unsized(list[Any]):
+    """A class of a user that does not know how much it has."""
+
+    def __len__(self) -> int:
+        raise ValueError("not known")
+
+
+def test_a_length_that_is_not_told_is_not_known() -> None:
+    items = Unsized({"t": n, "k": "a"} for n in range(100))
+    seen = _shares(_windowed(lw.from_iterable(items, time="t")), bundle_size=10)
+    assert {share for _, share in seen} == {None, 1.0}
+    assert seen[-1][0] == 100
+
+
 def test_a_resumed_run_counts_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
