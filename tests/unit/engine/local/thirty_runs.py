@@ -93,7 +93,7 @@ def side_by_side(
         wake: Ends the wait of the run that follows.
     """
     arrived = threading.Condition()
-    seen = wanted = 0
+    seen = wanted = killed = 0
 
     def look(metrics: lw.Metrics) -> None:
         nonlocal seen
@@ -112,6 +112,7 @@ def side_by_side(
                     try:
                         many.run(state=folder / "many state", bundle_size=bundle_size, **NOW)
                     except Stopped:
+                        killed += 1
                         continue
                     break
             with arrived:
@@ -123,4 +124,5 @@ def side_by_side(
         wake()
         one.wait()
     assert seen == wanted
+    assert killed > rounds // 2
     return output(folder / "one"), output(folder / "many")
