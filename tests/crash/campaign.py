@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from lowwater.engine.local.durable import POINTS as POINTS
 from tests.crash.launcher import Launcher
 from tests.crash.sink_contents import (
     Files,
@@ -21,15 +22,7 @@ from tests.crash.sink_contents import (
 from tests.crash.stored_progress import Progress, stored_progress
 from tests.unit.io.postgresql import Server
 
-ONCE = ("after the announcement",)  # a run passes it once
-POINTS = (
-    *ONCE,
-    "before the write",
-    "after the write",
-    "before publishing",
-    "between sinks",
-    "before forgetting",
-)
+ONCE = ("after taking up", "after the announcement", "after opening")  # a run passes it once
 _MOST_PER_PIPELINE = 6
 _OPENING_US = 60_000
 _DEATHS = {
@@ -63,6 +56,7 @@ class Campaign:
         restarts: How often it was started, the first starts included.
         pipelines: In how many folders it ran.
         cut_off: How many of the kills were those of the server.
+        hit: The points at which a process died.
     """
 
     child: str
@@ -79,6 +73,7 @@ class Campaign:
     restarts: int = field(default=0, init=False)
     pipelines: int = field(default=0, init=False)
     cut_off: int = field(default=0, init=False)
+    hit: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         whole = self._folder("whole")
@@ -111,6 +106,10 @@ class Campaign:
         wanted = self.kills + kills
         while self.kills < wanted:
             self._run_killed(self._at_random(chance, wanted))
+        for name in POINTS:
+            if name not in self.hit:
+                self._run_killed(iter([_at_point(name, 1)]))
+                assert name in self.hit, f"{name!r} is armed, and no run came to it"
 
     def _at_random(self, chance: random.Random, wanted: int) -> Iterator[str]:
         """Yield the next deaths of one pipeline."""
@@ -180,6 +179,8 @@ class Campaign:
         code, errors = self.launcher.run(self.child, [str(folder), how, *["cold"] * cold])
         death = _DEATHS.get(how.partition(":")[0], 0)
         assert code in {0, death}, f"{how}: {code}\n{errors}"
+        if code and how.startswith("point:"):
+            self.hit.add(how.split(":")[1])
         return code != 0
 
     def _is_cut_off(self, folder: Path, seconds: float, *, cold: bool) -> bool:

@@ -60,7 +60,44 @@ def _ignore(point: str) -> None:
 
 
 on_point: Callable[[str], None] = _ignore
-"""Called at each named point between the steps of a commit: where tests crash."""
+"""Called with a :class:`Point` between the steps of a run: where tests crash, and what they hold
+against the model of the protocol (``tests/protocol``)."""
+
+POINTS = (
+    "after taking up",
+    "after the announcement",
+    "after opening",
+    "after telling",
+    "before the write",
+    "after the write",
+    "before publishing",
+    "between sinks",
+    "before forgetting",
+)
+"""The points, in the order in which a run first comes to them."""
+
+
+@final
+class Point(str):
+    """The name of a point between two steps.
+
+    ``fact`` says more: the number of the commit that was taken up, written or told; of one that is
+    about to be written also what it owes; of a delivery its id, its output and the place among the
+    output's sinks.
+    """
+
+    fact: object
+
+    def __new__(cls, name: str, fact: object) -> Point:
+        made = super().__new__(cls, name)
+        made.fact = fact
+        return made
+
+
+def _reach(name: str, fact: object = None) -> None:
+    """Pass a point; nothing is made for it if nobody listens. A callable fact is called."""
+    if on_point is not _ignore:
+        on_point(Point(name, fact() if callable(fact) else fact))
 
 
 @final
@@ -148,6 +185,7 @@ class DurableRun:
         """
         with self._memory.open(self._path) as store, closing(self._run):
             stored = self._take_up(store)
+            _reach("after taking up", self._epoch)
             again = list(read_outbox(store))
             writer = Writer(
                 id=self._state_id,
@@ -176,6 +214,7 @@ class DurableRun:
                 announce=announce,
             ) as sinks:
                 self._sinks = sinks
+                _reach("after opening")
                 self._openings = [self._opening]
                 self._tell_sources()  # the last run may have been killed before it did
                 if again:
@@ -307,7 +346,7 @@ class DurableRun:
         before = self._record(None) if record is None else record
         self._stored.write(batch, {**before, "openings": self._openings})
         store.commit(batch)
-        on_point("after the announcement")
+        _reach("after the announcement")
 
     def _refuse_more(self, reader: SourceReader) -> None:
         """Raise if a source that was read to its end has more to read by now."""
@@ -391,9 +430,9 @@ class DurableRun:
             [encode_delivery(delivery) for delivery in deliveries],
         )
         self._stored.write(batch, self._record(self._run.save(batch)))
-        on_point("before the write")
+        _reach("before the write", lambda: (self._epoch, self._owed(deliveries)))
         store.commit(batch)
-        on_point("after the write")
+        _reach("after the write", self._epoch)
         self._change = None
         self._tell_sources()
         seconds = time.perf_counter() - began
@@ -404,11 +443,12 @@ class DurableRun:
             self._epoch, " slowly," if slow else "", seconds, len(deliveries),
         )  # fmt: skip
         yield from self._deliver(deliveries)
-        on_point("before forgetting")
+        _reach("before forgetting", self._epoch)
 
     def _tell_sources(self) -> None:
         for reader in self._run.readers:
             reader.committed()
+        _reach("after telling", self._epoch)
 
     def _deliver(
         self, deliveries: Sequence[Delivery], finished: Collection[int] = ()
@@ -420,13 +460,24 @@ class DurableRun:
             finished: The outputs of which a place that is left has got these deliveries: a sink
                 that takes over from it gets what follows.
         """
-        sinks = {output.number: output.sinks for output in self._outputs}
+        sinks = {output.number: [*enumerate(output.sinks)] for output in self._outputs}
         if self._sinks is not None:
             for number in sinks.keys() & {*finished}:
-                sinks[number] = [one for one in sinks[number] if not self._sinks.is_new(one)]
+                left = [(nth, one) for nth, one in sinks[number] if not self._sinks.is_new(one)]
+                sinks[number] = left
         for delivery in deliveries:
-            for sink in sinks.get(delivery.output, ()):
-                on_point("before publishing")
+            for nth, sink in sinks.get(delivery.output, ()):
+                place = delivery.id, delivery.output, nth
+                _reach("before publishing", place)
                 sink.deliver(delivery)
-                on_point("between sinks")
+                _reach("between sinks", place)
             yield delivery
+
+    def _owed(self, deliveries: Sequence[Delivery]) -> tuple[tuple[str, int, int], ...]:
+        """Return what a commit owes to each place, for those who listen to points."""
+        sinks = {output.number: len(output.sinks) for output in self._outputs}
+        return tuple(
+            (delivery.id, delivery.output, nth)
+            for delivery in deliveries
+            for nth in range(sinks.get(delivery.output, 0))
+        )

@@ -1,0 +1,155 @@
+"""Every state of the model is as it has to be, and each of its rules is needed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from tests.examples import is_campaign
+from tests.protocol import model
+from tests.protocol.checker import Visited, visit
+from tests.protocol.model import Bounds, Kind, Protocol, State
+
+KINDS: tuple[Kind, ...] = ("files", "ledger", "collecting")
+SMALL = {f"{kind}, crashes": Bounds((kind,), copies=0, crashes=1) for kind in KINDS}
+SMALL |= {
+    "collecting, losses": Bounds(("collecting",), records=1, copies=0, crashes=1, losses=1),
+    "files, forks": Bounds(("files",), records=1, copies=0, crashes=0, forks=1),
+    "ledger, forks": Bounds(("ledger",), records=1, copies=0, crashes=0, forks=1),
+    "two places": Bounds(("files", "collecting"), copies=0, crashes=2, openings=3),
+    "files, copies": Bounds(("files",), records=1, openings=2, crashes=1),
+    "ledger, copies": Bounds(("ledger",), records=1, openings=2, crashes=1),
+    "collecting, copies": Bounds(("collecting",), records=1, openings=2, crashes=1),
+    "files that stay, copies": Bounds(("files",), openings=2, crashes=0, forgets=False),
+    "collecting, many openings": Bounds(("collecting",), records=1, crashes=1),
+    "ledger, many openings": Bounds(("ledger",), records=1, crashes=1),
+}
+LARGE = {
+    "files": Bounds(("files",), records=3, openings=4, crashes=3),
+    "ledger": Bounds(("ledger",), records=3, openings=4, crashes=2),
+    "collecting": Bounds(("collecting",), records=2, openings=4, crashes=2, losses=1),
+    "files that stay": Bounds(("files",), records=3, openings=3, crashes=2, forgets=False),
+    "two places": Bounds(("files", "collecting"), records=3, copies=0, crashes=3, openings=4),
+    "forks": Bounds(("collecting",), records=2, copies=0, crashes=1, forks=1),
+}
+
+RULES: dict[str, tuple[str, str]] = {
+    "a child of a run does nothing with its sinks": (
+        "files, forks",
+        "a forked child wrote, and removed, what its parent had open",
+    ),
+    "a delivery comes after its commit": (
+        "files, crashes",
+        "a crash left output that the state did not know",
+    ),
+    "a delivery that came before has no effect": (
+        "files, crashes",
+        "what came again was written under another name",
+    ),
+    "a folder is locked by the run that writes there": (
+        "collecting, many openings",
+        "two copies of a state wrote to one folder at the same time",
+    ),
+    "a joined file says which deliveries it holds": (
+        "collecting, crashes",
+        "a kill between publishing and removing gave rows twice",
+    ),
+    "a place belongs to the openings that the state names": (
+        "ledger, many openings",
+        "an older copy that was put back went on, and rows came twice",
+    ),
+    "a place is looked at again when it is opened": (
+        "collecting, many openings",
+        "a place was another's by the time that it was opened",
+    ),
+    "a place is not ahead of the state": (
+        "files that stay, copies",
+        "a copy of the same opening numbered other rows like those that were there",
+    ),
+    "a source is told what is durable": (
+        "files, crashes",
+        "offsets were acknowledged before the commit",
+    ),
+    "a source says that it has forgotten": (
+        "ledger, copies",
+        "a slot that was moved on was read as if nothing were missing",
+    ),
+    "a state directory has one owner": (
+        "files, crashes",
+        "a second process committed over the first",
+    ),
+    "a transaction finds the place still its own": (
+        "ledger, many openings",
+        "a run wrote into a table that another run had taken over",
+    ),
+    "an opening is stored before a place names it": (
+        "files, crashes",
+        "a kill before the first commit left outputs that no restart could have",
+    ),
+    "openings are kept until the next commit": (
+        "files, crashes",
+        "two kills before a commit left an output of an opening that was forgotten",
+    ),
+    "the outbox is in the commit": (
+        "files, crashes",
+        "a kill after the commit lost what it had to deliver",
+    ),
+    "the position is in the commit": (
+        "files, crashes",
+        "records were counted twice after a kill between two writes",
+    ),
+    "what is published is removed from what waits": (
+        "collecting, crashes",
+        "rows were published again that a kill had left waiting",
+    ),
+    "what waits is compared with the list of the commit": (
+        "collecting, losses",
+        "files of `.pending` were lost without a word",
+    ),
+    "what waits is in the commit": (
+        "collecting, crashes",
+        "a restart removed files that nobody would deliver again",
+    ),
+    "what waits is removed once it is published": (
+        "collecting, crashes",
+        "a kill between removing and publishing lost rows",
+    ),
+}
+"""The rules of the protocol: the smallest bounds that show what each is for, and the defect that it
+prevents. Those that this package has had are in the changelog."""
+
+
+def visited(bounds: Bounds, without: str = "") -> Visited[State]:
+    protocol = Protocol(bounds, without)
+    return visit(protocol.first(), protocol.steps, protocol.wrong)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_state_is_as_it_has_to_be(name: str) -> None:
+    found = visited(SMALL[name])
+    print(f"{name}: {found}")
+    assert found.broken is None, str(found)
+    assert found.states > 100
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LARGE if is_campaign() else ["two places", "forks"])
+def test_every_state_is_as_it_has_to_be_in_larger_bounds(name: str) -> None:
+    found = visited(LARGE[name])
+    print(f"{name}: {found}")
+    assert found.broken is None, str(found)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_is_needed(rule: str) -> None:
+    bounds, _ = RULES[rule]
+    found = visited(SMALL[bounds], without=rule)
+    print(f"without {rule!r}, {found}")
+    assert found.broken is not None
+
+
+def test_all_rules_are_listed() -> None:
+    named = set(re.findall(r'holds\(\s*"([^"]+)"', inspect.getsource(model)))
+    assert named == set(RULES)

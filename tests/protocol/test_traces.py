@@ -1,0 +1,141 @@
+"""What the real code announces is what the model allows: over deaths at every point."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import lowwater as lw
+from lowwater.engine.local import durable
+from lowwater.engine.local.durable import POINTS, Point
+from lowwater.io import Log
+from lowwater.io.sinks import Callback, Compaction, SqliteTable
+from tests.examples import is_campaign
+from tests.protocol.traces import NEXT, Announced, Lives
+from tests.unit.engine.local.durable_runs import Stopped, pipeline, write_files
+
+DEATHS = 100 if is_campaign() else 12
+"""How often each pair of a source and a sink dies."""
+
+
+def test_every_point_is_one_of_the_protocol() -> None:
+    assert set(POINTS) == {*NEXT} - {""}
+
+
+@contextmanager
+def _announcing(announced: list[Announced], death: tuple[str, int] | None) -> Iterator[None]:
+    """Note what a run announces; stop it at a point, when it comes there for that time."""
+    left = 0 if death is None else death[1]
+
+    def on_point(point: str) -> None:
+        nonlocal left
+        assert isinstance(point, Point)
+        announced.append((str(point), point.fact))
+        if death is not None and point == death[0]:
+            left -= 1
+            if not left:
+                raise Stopped(point)
+
+    with mock.patch.object(durable, "on_point", on_point):
+        yield
+
+
+def _files(folder: Path) -> Any:
+    return write_files(folder / "in", 2)
+
+
+def _log(folder: Path) -> Any:
+    source = write_files(folder / "in", 2)
+    if not (folder / "log").exists():
+        import pyarrow.parquet as pq
+
+        with Log(folder / "log") as log:
+            for path in sorted(source.iterdir()):
+                log.append(pq.read_table(path))
+    return folder / "log"
+
+
+def _jsonl_file(folder: Path, made: Any) -> Any:
+    return made.write_jsonl(folder / "out.jsonl")
+
+
+SINKS: dict[str, Callable[[Path, Any], Any]] = {
+    "parquet": lambda folder, made: made.write_parquet(folder / "out"),
+    "json lines": lambda folder, made: made.write_jsonl(folder / "out"),
+    "one file": _jsonl_file,
+    "collecting": lambda folder, made: made.write_parquet(
+        folder / "out", compact=Compaction(size="4KB", age="1h")
+    ),
+    "sqlite": lambda folder, made: made.write_to(SqliteTable(str(folder / "out.db"), "panes")),
+    "two": lambda folder, made: made.write_to(
+        lw.io.sinks.JsonLinesFolder(str(folder / "one")), Callback(lambda _: None)
+    ),
+}
+SOURCES: dict[str, Callable[[Path], Any]] = {"files": _files, "log": _log}
+
+
+def _made(source: str, place: Any) -> Any:
+    if source == "files":
+        return pipeline(place, accumulation="discarding")
+    stream = lw.read_log(place, time="at", watermark=lw.BoundedDisorder("5s"))
+    windows = stream.key_by("key").window(lw.FixedWindows("20s"))
+    return windows.aggregate(n=lw.count(), total=lw.sum("value"))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("sink", SINKS)
+def test_what_runs_announce_is_what_the_model_allows(
+    source: str, sink: str, tmp_path: Path
+) -> None:
+    hit: Counter[str] = Counter()
+    deaths = turn = 0
+    while deaths < DEATHS:
+        turn += 1
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        place = SOURCES[source](folder)
+        lives = Lives()
+        for number in range(len(POINTS) + 1):
+            announced: list[Announced] = []
+            point = POINTS[(turn + number) % len(POINTS)]
+            death = None if number == len(POINTS) else (point, 1 + (turn + number) % 3)
+            written = SINKS[sink](folder, _made(source, place))
+            options = {"bundle_size": 25, "commit_every": "bundle", "progress": False}
+            with _announcing(announced, death):
+                try:
+                    written.run(state=folder / "state", **options)
+                except Stopped:
+                    lives.live(announced, died=True)
+                    hit[point] += 1
+                    deaths += 1
+                    continue
+            lives.live(announced, died=False)
+            break
+        assert not lives.wrong, lives.wrong
+    print(f"{source}, {sink}: {deaths} deaths at {dict(hit)}")
+    if is_campaign():
+        assert set(hit) == set(POINTS)
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_a_trace_that_skips_a_step_is_not_accepted(nth: int, tmp_path: Path) -> None:
+    """The check can fail: without any one of its points a life is none of the protocol."""
+    announced: list[Announced] = []
+    place = write_files(tmp_path / "in", 1)
+    written = _made("files", place).write_jsonl(tmp_path / "out")
+    with _announcing(announced, None):
+        written.run(state=tmp_path / "state", bundle_size=25, commit_every="bundle", progress=False)
+    name = POINTS[nth - 1]
+    at = [number for number, (point, _) in enumerate(announced) if point == name][-1]
+    lives = Lives()
+    lives.live(announced, died=False)
+    assert not lives.wrong
+    lives = Lives()
+    lives.live(announced[:at] + announced[at + 1 :], died=False)
+    assert lives.wrong
