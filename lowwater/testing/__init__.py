@@ -25,5 +25,7 @@ from lowwater.testing.runner_kit import check_runner as check_runner
 from lowwater.testing.runner_kit import runner_cases as runner_cases
 from lowwater.testing.scenario import Scenario as Scenario
 from lowwater.testing.scenario import ScenarioRun as ScenarioRun
+from lowwater.testing.sink_kit import check_sink as check_sink
+from lowwater.testing.source_kit import check_source as check_source
 from lowwater.testing.trigger_kit import check_trigger as check_trigger
 from lowwater.testing.window_kit import check_window_function as check_window_function
