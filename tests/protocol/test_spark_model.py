@@ -1,0 +1,56 @@
+"""State on Spark: every state of the model is as it has to be, and each of its rules is needed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from tests.protocol import spark_model
+from tests.protocol.checker import Visited, visit
+from tests.protocol.spark_model import Kind, SparkBounds, SparkProtocol, State
+
+KINDS: tuple[Kind, ...] = ("cell", "own")
+BOUNDS = {
+    **{f"{kind}, kills": SparkBounds(kind) for kind in KINDS},
+    **{
+        f"{kind}, copies": SparkBounds(kind, batches=3, kills=1, runs=2, copies=1) for kind in KINDS
+    },
+    **{
+        f"{kind}, three micro-batches": SparkBounds(kind, batches=3, kills=1, runs=2)
+        for kind in KINDS
+    },
+}
+RULES = {
+    "each attempt writes under a name of its own": "cell, copies",
+    "the files of the latest run count": "own, copies",
+    "a worker's memory counts only with the right stamp": "cell, copies",
+    "a task of another run does not count": "cell, copies",
+    "versions are kept that may be run again": "cell, kills",
+}
+
+
+def visited(bounds: SparkBounds, without: str = "") -> Visited[State]:
+    protocol = SparkProtocol(bounds, without)
+    return visit(protocol.first(), protocol.steps, protocol.wrong)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_every_state_is_as_it_has_to_be(name: str) -> None:
+    found = visited(BOUNDS[name])
+    print(f"{name}: {found}")
+    assert found.broken is None, str(found)
+    assert found.states > 100
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_is_needed(rule: str) -> None:
+    found = visited(BOUNDS[RULES[rule]], without=rule)
+    print(f"without {rule!r}, {found}")
+    assert found.broken is not None
+
+
+def test_all_rules_are_listed() -> None:
+    named = set(re.findall(r'holds\(\s*"([^"]+)"', inspect.getsource(spark_model)))
+    assert named == set(RULES)
