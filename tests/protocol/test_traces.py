@@ -22,6 +22,8 @@ from tests.unit.engine.local.durable_runs import Stopped, pipeline, write_files
 
 DEATHS = 100 if is_campaign() else 12
 """How often each pair of a source and a sink dies."""
+ONCE = ("after taking up", "after the announcement", "after opening")
+"""The points to which a run comes once."""
 
 
 def test_every_point_is_one_of_the_protocol() -> None:
@@ -104,7 +106,8 @@ def test_what_runs_announce_is_what_the_model_allows(
         for number in range(len(POINTS) + 1):
             announced: list[Announced] = []
             point = POINTS[(turn + number) % len(POINTS)]
-            death = None if number == len(POINTS) else (point, 1 + (turn + number) % 3)
+            count = 1 if point in ONCE else 1 + (turn + number) % 3
+            death = None if number == len(POINTS) else (point, count)
             written = SINKS[sink](folder, _made(source, place))
             options = {"bundle_size": 25, "commit_every": "bundle", "progress": False}
             with _announcing(announced, death):
