@@ -30,6 +30,7 @@ class Commit(NamedTuple):
         openings: The openings that places may name: all since the commit before.
         held: For each place, the deliveries that wait there by then.
         ended: Whether the input has ended.
+        given: The places that the pipeline had.
     """
 
     epoch: Epoch = 0
@@ -38,6 +39,7 @@ class Commit(NamedTuple):
     openings: tuple[Opening, ...] = ()
     held: tuple[frozenset[Epoch], ...] = ()
     ended: bool = False
+    given: frozenset[int] = frozenset()
 
 
 class Place(NamedTuple):
@@ -51,6 +53,8 @@ class Place(NamedTuple):
         shown: What readers see: (first delivery, last delivery, rows).
         waiting: The deliveries that wait: (delivery, rows).
         mark: Up to which delivery files are published, as is noted beside them.
+        since: The first record whose result it is to have.
+        until: The record from which on it has none; ``None`` while the pipeline has it.
     """
 
     kind: Kind
@@ -58,6 +62,8 @@ class Place(NamedTuple):
     shown: frozenset[tuple[Epoch, Epoch, Rows]] = frozenset()
     waiting: frozenset[tuple[Epoch, Rows]] = frozenset()
     mark: Epoch = 0
+    since: int = 0
+    until: int | None = None
 
     def covers(self, epoch: Epoch) -> bool:
         """Whether what is published holds a delivery."""
@@ -87,6 +93,8 @@ class Process(NamedTuple):
         until: Where it stops reading: what was there when it began.
         lists: For each place that collects, what it has put there.
         forked: Whether it is a child that was forked off a run.
+        given: The places that the pipeline has.
+        leaves: The places that the state knows and the pipeline no longer has.
     """
 
     at: str
@@ -102,6 +110,8 @@ class Process(NamedTuple):
     until: int = 0
     lists: tuple[frozenset[Epoch], ...] = ()
     forked: bool = False
+    given: frozenset[int] = frozenset()
+    leaves: frozenset[int] = frozenset()
 
 
 class State(NamedTuple):
@@ -117,7 +127,9 @@ class State(NamedTuple):
         opened: How many openings there were.
         durable: The highest position that any commit ever held.
         faults: What may still go wrong: crashes, copies, losses of files, forks.
-        refused: How often a run was refused, in words; at most 1 is counted.
+        given: The places that the pipeline has by now.
+        changes: How often an output may still be removed or added.
+        refused: Whether a run was refused, in words.
     """
 
     arrived: int
@@ -129,6 +141,8 @@ class State(NamedTuple):
     opened: int
     durable: int
     faults: tuple[int, int, int, int]
+    given: frozenset[int]
+    changes: int
     refused: bool = False
 
 
@@ -145,6 +159,7 @@ class Bounds:
         copies: How often a directory is copied, or an older copy put back.
         losses: How often a file that waits is lost.
         forks: How often a process forks.
+        changes: How often an output is removed from the pipeline, or added to it.
         forgets: Whether the source forgets what it was told is durable, as a replication slot does;
             files stay.
     """
@@ -157,6 +172,7 @@ class Bounds:
     losses: int = 0
     forks: int = 0
     forgets: bool = True
+    changes: int = 0
 
 
 Told: TypeAlias = tuple[str, State]
@@ -189,6 +205,9 @@ class Protocol:
             opened=0,
             durable=0,
             faults=(bounds.crashes, bounds.copies, bounds.losses, bounds.forks),
+            # With changes, the last place comes later.
+            given=frozenset(range(len(bounds.kinds) - bool(bounds.changes))),
+            changes=bounds.changes,
         )
 
     def holds(self, rule: str) -> bool:
@@ -220,7 +239,7 @@ class Protocol:
                 if is_locked and self.holds("a state directory has one owner"):
                     continue
                 if (at == 0 or directory is not None) and state.processes[free] is None:
-                    begun = Process("takes_up", at, until=state.arrived)
+                    begun = Process("takes_up", at, until=state.arrived, given=state.given)
                     name = "the copy of the state" if at else "the state"
                     yield f"a run over {name} starts", _with(state, free, begun)
         if run is not None and crashes:
@@ -233,6 +252,8 @@ class Protocol:
             less = (crashes, copies, losses, forks - 1)
             child = run._replace(forked=True)
             yield "the run forks", _with(state, CHILD, child)._replace(faults=less)
+        if run is None:
+            yield from self._changes(state)
         less = (crashes, copies - 1, losses, forks)
         if copies and state.directories[0] is not None:
             if state.directories[1] is None:
@@ -256,6 +277,19 @@ class Protocol:
                         _placed(state, at, left)._replace(faults=less),
                     )
 
+    def _changes(self, state: State) -> Iterator[Told]:
+        """Remove an output from the pipeline, or add one, between two runs."""
+        if not state.changes:
+            return
+        fewer = state._replace(changes=state.changes - 1)
+        for at, place in enumerate(state.places):
+            if at in state.given and len(state.given) > 1:
+                left = fewer._replace(given=state.given - {at})
+                yield f"the output to the {place.kind} is removed", left
+            elif at not in state.given and not place.owner:
+                more = fewer._replace(given=state.given | {at})
+                yield f"the output to the {place.kind} is added", more
+
     # -- the program of a run: a method for each point at which it may stand
 
     def _takes_up(self, state: State, number: int, process: Process) -> Iterator[Told]:
@@ -267,9 +301,19 @@ class Protocol:
         if commit.position < state.told and self.holds("a source says that it has forgotten"):
             yield "is refused: the source has forgotten records", _refused(state, number)
             return
+        lost = commit.given - process.given
         for at, place in enumerate(state.places):
+            if at not in process.given | lost:
+                continue
             if (why := self._objection(commit, place, at)) is not None:
                 yield f"is refused: {why}", _refused(state, number)
+                return
+            is_owed = at in lost and bool(commit.outbox) and place.kind != "collecting"
+            if is_owed and self.holds("an output that is owed deliveries is not let go"):
+                yield (
+                    "is refused: an output that is gone is owed deliveries",
+                    _refused(state, number),
+                )
                 return
         opening = state.opened + 1
         kept = commit.openings
@@ -277,7 +321,7 @@ class Protocol:
             kept = ()
         known = process._replace(
             at="announces", opening=opening, epoch=commit.epoch, position=commit.position,
-            openings=(*kept, opening), lists=commit.held or _nothing(state),
+            openings=(*kept, opening), lists=commit.held or _nothing(state), leaves=lost,
         )  # fmt: skip
         yield "finds all places right", _with(state, number, known)._replace(opened=opening)
 
@@ -324,6 +368,11 @@ class Protocol:
             yield "has opened all places", _with(state, number, ready)
             return
         at = process.nth
+        kind = state.places[at].kind
+        if at not in process.given and not (at in process.leaves and kind == "collecting"):
+            passed = process._replace(nth=at + 1)
+            yield "passes a place that is not its own", _with(state, number, passed)
+            return
         commit = state.directories[process.directory] or Commit()
         before = state.places[at]
         why = self._objection(commit, before, at)
@@ -361,8 +410,30 @@ class Protocol:
         told = state
         if self.bounds.forgets:
             told = state._replace(told=max(state.told, commit.position))
-        after = "delivers" if process.delivery is not None else "reads"
+        after = "delivers" if process.delivery is not None else _behind(process)
         yield "tells the source", _with(told, number, process._replace(at=after, nth=0))
+
+    def _leaves(self, state: State, number: int, process: Process) -> Iterator[Told]:
+        """Publish what waits at places that are left, and commit that the pipeline lacks them."""
+        for at in sorted(process.leaves):
+            place = state.places[at]
+            waits = place.kind == "collecting" and bool(process.lists[at])
+            if waits and self.holds("what waits at a place that is left is published"):
+                due = process._replace(at="joins", nth=at)
+                yield "publishes at a place that it leaves", _with(state, number, due)
+                return
+        before = state.directories[process.directory] or Commit()
+        epoch = process.epoch + 1
+        commit = before._replace(
+            epoch=epoch, outbox=(), openings=process.openings, held=process.lists,
+            given=before.given & process.given,
+        )  # fmt: skip
+        after = self._store(state, process, commit)
+        for at in process.leaves:
+            left = after.places[at]._replace(until=process.position)
+            after = _placed(after, at, left)
+        done = process._replace(at="reads", epoch=epoch, leaves=frozenset())
+        yield f"commits {epoch}, without the places that it has left", _with(after, number, done)
 
     def _reads(self, state: State, number: int, process: Process) -> Iterator[Told]:
         """Read another record, commit what there is, or stop."""
@@ -391,7 +462,10 @@ class Protocol:
         epoch = process.epoch + 1
         outbox = process.rows if self.holds("the outbox is in the commit") else ()
         held = process.lists if self.holds("what waits is in the commit") else before.held
-        commit = Commit(epoch, process.position, outbox, process.openings, held)
+        commit = Commit(
+            epoch, process.position, outbox, process.openings, held, given=process.given
+        )
+        state = _begun(state, process, before)
         if not self.holds("the position is in the commit"):
             commit = commit._replace(position=before.position)
         done = process._replace(
@@ -419,10 +493,20 @@ class Protocol:
         assert process.delivery is not None
         epoch, _ = process.delivery
         if process.nth == len(state.places):
-            done = process._replace(at="reads", nth=0, delivery=None, again=False)
+            done = process._replace(at=_behind(process), nth=0, delivery=None, again=False)
             yield f"has delivered {epoch}", _with(state, number, done)
             return
         at = process.nth
+        commit = state.directories[process.directory] or Commit()
+        owed = process.given
+        if process.again:
+            owed |= {n for n in process.leaves if state.places[n].kind == "collecting"}
+            if self.holds("a new output gets what follows"):
+                owed &= commit.given
+        if at not in owed:
+            passed = process._replace(nth=at + 1)
+            yield "passes a place that is owed nothing", _with(state, number, passed)
+            return
         is_taken = state.places[at].kind == "ledger" and state.places[at].owner != process.opening
         if is_taken and self.holds("a transaction finds the place still its own"):
             yield "is refused: another run has the place", _refused(state, number)
@@ -465,7 +549,7 @@ class Protocol:
         if not mine:
             yield (
                 "has nothing to publish",
-                _with(state, number, process._replace(at="reads", nth=0)),
+                _with(state, number, process._replace(at=_behind(process), nth=0)),
             )
             return
         rows = tuple(row for _, some in mine for row in some)
@@ -502,15 +586,18 @@ class Protocol:
         at = process.nth
         place = state.places[at]._replace(waiting=frozenset())
         lists = _replaced(process.lists, at, frozenset())
-        done = process._replace(at="reads", nth=0, lists=lists)
+        done = process._replace(at=_behind(process), nth=0, lists=lists)
         yield "removes what waited", _with(_placed(state, at, place), number, done)
 
     def _forgets(self, state: State, number: int, process: Process) -> Iterator[Told]:
         """Commit once more, without an outbox: all was delivered. Then the input ends, or not."""
+        before = state.directories[process.directory] or Commit()
+        state = _begun(state, process, before)
         for ended in (False, True):
             commit = Commit(
-                process.epoch + 1, process.position, (), process.openings, process.lists, ended
-            )
+                process.epoch + 1, process.position, (), process.openings, process.lists, ended,
+                process.given,
+            )  # fmt: skip
             after = self._store(state, process, commit)
             how = "ends" if ended else "stops"
             yield f"commits {commit.epoch} and {how}", _with(after, number, None)
@@ -530,7 +617,8 @@ class Protocol:
         """Return what is wrong with a state, if anything is."""
         if state.told > state.durable:
             return "the source was told of records that no commit has"
-        if state.refused and state.faults[1:3] == (self.bounds.copies, self.bounds.losses):
+        is_whole = state.faults[1:3] == (self.bounds.copies, self.bounds.losses)
+        if state.refused and is_whole and state.changes == self.bounds.changes:
             return "a restart was refused, and nothing had happened but crashes"
         for at, place in enumerate(state.places):
             shown = [row for _, _, rows in place.shown for row in rows]
@@ -542,6 +630,8 @@ class Protocol:
                 return f"a result waits in the {place.kind} although it is there already"
             if any(row >= state.durable for row in there):
                 return f"the {place.kind} has a result that no commit has"
+            if any(row < place.since for row in there):
+                return f"the {place.kind} has a result of before it was added"
             if (lost := self._lost(state, place, at, set(there))) is not None:
                 return lost
         return None
@@ -554,16 +644,35 @@ class Protocol:
             run = state.processes[RUN]
             if state.faults[2] < self.bounds.losses and (run is None or run.at == "takes_up"):
                 continue  # files were lost: the next run is refused
-            if place.owner and place.owner not in directory.openings:
+            is_left = place.until is not None
+            if place.owner and place.owner not in directory.openings and not is_left:
                 continue  # a run over this directory would be refused
             if place.latest > directory.epoch:
                 continue  # likewise
             if directory.position < state.told:
                 continue  # likewise
-            come = there | set(directory.outbox)
-            if missing := set(range(directory.position)) - come:
+            come, upto = there | set(directory.outbox), directory.position
+            if place.until is not None:  # it was left: only what is shown counts
+                come = {row for _, _, rows in place.shown for row in rows}
+                upto = min(upto, place.until)
+            elif at not in directory.given:
+                continue  # it is to come
+            if missing := set(range(place.since, upto)) - come:
                 return f"the result {min(missing)} is lost for the {place.kind}"
         return None
+
+
+def _begun(state: State, process: Process, before: Commit) -> State:
+    """Return a state in which a new place is to have the results that follow."""
+    for at in process.given - before.given:
+        begun = state.places[at]._replace(since=process.position - len(process.rows))
+        state = _placed(state, at, begun)
+    return state
+
+
+def _behind(process: Process) -> str:
+    """Return where a run goes on once it has done with what an earlier one left."""
+    return "leaves" if process.leaves else "reads"
 
 
 def _with(state: State, number: int, process: Process | None) -> State:
