@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
@@ -19,6 +21,7 @@ from lowwater.io.sinks import Callback, Compaction, SqliteTable
 from tests.examples import is_campaign
 from tests.protocol.traces import NEXT, Announced, Lives
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, write_files
+from tests.unit.io.kafka.model import ModelBroker
 
 DEATHS = 100 if is_campaign() else 12
 """How often each pair of a source and a sink dies."""
@@ -55,8 +58,6 @@ def _files(folder: Path) -> Any:
 def _log(folder: Path) -> Any:
     source = write_files(folder / "in", 2)
     if not (folder / "log").exists():
-        import pyarrow.parquet as pq
-
         with Log(folder / "log") as log:
             for path in sorted(source.iterdir()):
                 log.append(pq.read_table(path))
@@ -74,26 +75,47 @@ SINKS: dict[str, Callable[[Path, Any], Any]] = {
     "collecting": lambda folder, made: made.write_parquet(
         folder / "out", compact=Compaction(size="4KB", age="1h")
     ),
+    "a store": lambda folder, made: made.write_jsonl(f"memory://{abs(hash(folder))}/out"),
     "sqlite": lambda folder, made: made.write_to(SqliteTable(str(folder / "out.db"), "panes")),
     "two": lambda folder, made: made.write_to(
         lw.io.sinks.JsonLinesFolder(str(folder / "one")), Callback(lambda _: None)
     ),
 }
-SOURCES: dict[str, Callable[[Path], Any]] = {"files": _files, "log": _log}
+SOURCES: dict[str, Callable[[Path], Any]] = {"files": _files, "log": _log, "kafka": _files}
 
 
 def _made(source: str, place: Any) -> Any:
     if source == "files":
         return pipeline(place, accumulation="discarding")
-    stream = lw.read_log(place, time="at", watermark=lw.BoundedDisorder("5s"))
+    if source == "log":
+        stream = lw.read_log(place, time="at", watermark=lw.BoundedDisorder("5s"))
+    else:
+        servers, topic, count = place
+        stream = lw.read_kafka(
+            servers, topic, time="at", unit="us", end={0: count},
+            watermark=lw.PerPartition(lw.BoundedDisorder("5s")),
+        )  # fmt: skip
     windows = stream.key_by("key").window(lw.FixedWindows("20s"))
     return windows.aggregate(n=lw.count(), total=lw.sum("value"))
+
+
+@pytest.fixture
+def broker() -> Iterator[ModelBroker]:
+    with ModelBroker().patched() as model:
+        yield model
+
+
+def _topic(broker: ModelBroker, folder: Path) -> tuple[str, str, int]:
+    rows = [row for path in sorted(folder.iterdir()) for row in pq.read_table(path).to_pylist()]
+    topic = broker.topic(1)
+    broker.produce(topic, {0: [(None, json.dumps(row).encode()) for row in rows]})
+    return broker.servers, topic, len(rows)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("sink", SINKS)
 def test_what_runs_announce_is_what_the_model_allows(
-    source: str, sink: str, tmp_path: Path
+    source: str, sink: str, tmp_path: Path, broker: ModelBroker
 ) -> None:
     hit: Counter[str] = Counter()
     deaths = turn = 0
@@ -102,6 +124,8 @@ def test_what_runs_announce_is_what_the_model_allows(
         folder = tmp_path / str(turn)
         folder.mkdir()
         place = SOURCES[source](folder)
+        if source == "kafka":
+            place = _topic(broker, place)
         lives = Lives()
         for number in range(len(POINTS) + 1):
             announced: list[Announced] = []
