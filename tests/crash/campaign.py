@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from lowwater.engine.local.durable import POINTS as POINTS
+from tests.crash.killed_process import ANNOUNCED
 from tests.crash.launcher import Launcher
 from tests.crash.sink_contents import (
     Files,
@@ -20,6 +22,7 @@ from tests.crash.sink_contents import (
     sink_contents,
 )
 from tests.crash.stored_progress import Progress, stored_progress
+from tests.protocol.traces import Lives
 from tests.unit.io.postgresql import Server
 
 ONCE = ("after taking up", "after the announcement", "after opening")  # a run passes it once
@@ -43,7 +46,8 @@ class Campaign:
         same_files: Whether deliveries are cut alike in each run, so that files are the same.
         server: A database server that the pipeline writes to, and that is killed, too.
         bring: Copies into ``out`` what the pipeline wrote elsewhere, once a run has ended.
-        passing: What the names of stages begin with that may be gone at a restart.
+        passing: What the names of stages begin with that may be gone at a restart. What a commit
+            owed to an output that is gone is then not held against the protocol.
 
     Every third folder keeps all windows in memory: its files must equal those of the uninterrupted
     run byte for byte. The others spill windows at every other start, which may move the boundaries
@@ -57,6 +61,7 @@ class Campaign:
         pipelines: In how many folders it ran.
         cut_off: How many of the kills were those of the server.
         hit: The points at which a process died.
+        traced: How many lives of processes were what the model of the protocol allows.
     """
 
     child: str
@@ -74,6 +79,7 @@ class Campaign:
     pipelines: int = field(default=0, init=False)
     cut_off: int = field(default=0, init=False)
     hit: set[str] = field(default_factory=set, init=False)
+    traced: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         whole = self._folder("whole")
@@ -83,7 +89,10 @@ class Campaign:
         self._seconds = _seconds(whole)
 
     def __str__(self) -> str:
-        return f"{self.kills} kills, {self.restarts} restarts, {self.pipelines} pipelines"
+        return (
+            f"{self.kills} kills, {self.restarts} restarts, {self.pipelines} pipelines, "
+            f"{self.traced} lives held against the model"
+        )
 
     def kill_at_points(self, deaths: list[tuple[str, int]]) -> int:
         """Kill one pipeline at each (point, count) in turn; return how often it died."""
@@ -134,9 +143,11 @@ class Campaign:
         spills = self.pipelines % 3 != 1
         progress: Progress = {}
         died: list[str] = []
+        lives, lines = Lives(), 0
         for how in deaths:
             self.restarts += 1
             is_killed = self._is_killed(folder, how, cold=spills and len(died) % 2 == 0)
+            lines = self._live(folder, lives, lines, died=is_killed)
             progress = self._advanced(folder, progress)
             if not is_killed:
                 break
@@ -145,6 +156,7 @@ class Campaign:
         if not died:
             self._seconds = _seconds(folder)  # the machine has become faster
         assert not self._is_killed(folder, "none", cold=spills and len(died) % 2 == 0)
+        self._live(folder, lives, lines, died=False)
         self._advanced(folder, progress)
         self.bring(folder)
         where = f"after {', '.join(died)} in {folder}"
@@ -154,6 +166,17 @@ class Campaign:
             own, wanted = delivered_files(folder), self.wanted_files
             others = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
             assert not others, f"{where}: other files: {', '.join(others)}"
+
+    def _live(self, folder: Path, lives: Lives, lines: int, *, died: bool) -> int:
+        """Hold what a process announced against the protocol; return how many lines there are."""
+        path = folder / ANNOUNCED
+        every = path.read_text().splitlines() if path.exists() else []
+        announced = [(name, _fact(fact)) for name, fact in map(json.loads, every[lines:])]
+        lives.live(announced, died=died)
+        if self.passing is None:
+            assert not lives.wrong, f"{folder}: {lives.wrong}"
+        self.traced += 1
+        return len(every)
 
     def _advanced(self, folder: Path, before: Progress) -> Progress:
         """Return the progress in the state directory; none of it may have decreased."""
@@ -203,6 +226,10 @@ class Campaign:
         assert code == 0 or (code == 1 and "DataError" in errors), f"{code}\n{errors}"
         self.cut_off += code == 1
         return code == 1
+
+
+def _fact(fact: Any) -> Any:
+    return tuple(map(_fact, fact)) if isinstance(fact, list) else fact
 
 
 def _at_point(name: str, count: int) -> str:

@@ -26,6 +26,9 @@ from lowwater.engine.window import spilling as _cold
 from lowwater.pipeline.outputs import Writing
 from lowwater.state.rocks import RocksStore
 
+ANNOUNCED = "announced.jsonl"
+"""The file in the working folder that has the points that all its processes have come to."""
+
 
 @final
 @dataclass(frozen=True)
@@ -70,10 +73,9 @@ def instructions() -> Instructions:
         _memory_budget._LEAST, _cold.AT_ONCE, limit = 0, 20, 4096
         spilled_keys.AT_ONCE = 5
     kind, _, rest = how.partition(":")
-    if kind == "point":
-        name, _, count = rest.rpartition(":")
-        _die_at_point(name, int(count))
-    elif kind == "opening":
+    name, _, count = rest.rpartition(":") if kind == "point" else ("", "", "0")
+    _announce(folder / ANNOUNCED, name, int(count))
+    if kind == "opening":
         _die_in_opening(int(rest))
     elif kind == "alarm":
         _die_after(int(rest))
@@ -96,11 +98,22 @@ def _die_in_opening(micros: int) -> None:
     RocksStore._open_to_write = opening  # type: ignore[method-assign]  # it is over in a moment
 
 
-def _die_at_point(name: str, count: int) -> None:
-    left = count
+def _announce(file: Path, name: str, count: int) -> None:
+    """Write each point into a file before it is passed; die at one, when it comes for that time.
+
+    Args:
+        file: Where to: what is there stays.
+        name: The point to die at; empty for none.
+        count: Which time that is.
+    """
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    left, parent = count, os.getpid()
 
     def on_point(point: str) -> None:
         nonlocal left
+        if os.getpid() != parent:  # a worker, which is forked off the run
+            return
+        os.write(opened, (json.dumps([str(point), getattr(point, "fact", None)]) + "\n").encode())
         if point == name:
             left -= 1
             if not left:
