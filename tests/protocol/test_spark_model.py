@@ -1,4 +1,4 @@
-"""State on Spark: every state of the model is as it has to be, and each of its rules is needed."""
+"""Models of what runs on Spark: every state is as it has to be, and each rule is needed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 
 import pytest
 
-from tests.protocol import spark_model
+from tests.protocol import spark_model, watermark_model
 from tests.protocol.checker import Visited, visit
 from tests.protocol.spark_model import Kind, SparkBounds, SparkProtocol, State
+from tests.protocol.watermark_model import InBand, WatermarkBounds
 
 KINDS: tuple[Kind, ...] = ("cell", "own")
 BOUNDS = {
@@ -52,5 +53,29 @@ def test_each_rule_is_needed(rule: str) -> None:
 
 
 def test_all_rules_are_listed() -> None:
-    named = set(re.findall(r'holds\(\s*"([^"]+)"', inspect.getsource(spark_model)))
-    assert named == set(RULES)
+    for module, rules in ((spark_model, set(RULES)), (watermark_model, set(WATERMARK_RULES))):
+        assert set(re.findall(r'holds\(\s*"([^"]+)"', inspect.getsource(module))) == rules
+
+
+WATERMARK_RULES = (
+    "a group tells what it holds",
+    "every group is called in every micro-batch",
+    "rows of a micro-batch come before its watermark",
+    "the next level goes by the lowest of all groups",
+)
+
+
+def test_no_row_comes_behind_the_watermark_in_band() -> None:
+    protocol = InBand(WatermarkBounds())
+    found = visit(protocol.first(), protocol.steps, protocol.wrong)
+    print(f"the watermark in band: {found}")
+    assert found.broken is None, str(found)
+    assert found.states > 1_000
+
+
+@pytest.mark.parametrize("rule", WATERMARK_RULES)
+def test_each_rule_of_the_watermark_in_band_is_needed(rule: str) -> None:
+    protocol = InBand(WatermarkBounds(), rule)
+    found = visit(protocol.first(), protocol.steps, protocol.wrong)
+    print(f"without {rule!r}, {found}")
+    assert found.broken is not None
