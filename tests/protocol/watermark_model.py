@@ -2,8 +2,8 @@
 
 Within a micro-batch each group of a level gets the watermark and rows, and sends rows and its own
 output watermark to every group of the next level. A group holds rows until their windows end, and
-sends their panes at the times of the rows. No group knows another but by what it is told; a task may see only some of the groups that
-have rows. ``docs/spark.md`` tells the same in words.
+sends their panes at the times of the rows. No group knows another but by what it is told.
+``docs/spark.md`` tells the same in words.
 """
 
 from __future__ import annotations
