@@ -60,9 +60,9 @@ docs: $(DOCS) ## build the documentation into build/site
 	$(PY) -m docs.tools.types
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
-nightly: $(DEV) ## run the property tests with many examples, random graphs on Spark, and a cluster
+nightly: $(DEV) ## run the property tests with many examples, the protocol in larger bounds, and a cluster
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) --dist loadscope \
-	  tests/property tests/unit tests/poison tests/spark/cluster_campaign.py \
+	  tests/property tests/unit tests/poison tests/protocol tests/spark/cluster_campaign.py \
 	  tests/spark/graph_campaign.py tests/spark/benchmark_campaign.py tests/spark/inputs_campaign.py \
 	  tests/spark/own_process_campaign.py \
 	  tests/spark/test_capabilities.py $(ARGS)

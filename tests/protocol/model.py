@@ -267,7 +267,7 @@ class Protocol:
             elif run is None and state.older != state.directories[0]:
                 back = (state.older, state.directories[1])
                 yield "the older copy is put back", state._replace(directories=back, faults=less)
-        if losses and run is None:
+        if losses and not any(state.processes):  # a run that is alive finds it out as it publishes
             less = (crashes, copies, losses - 1, forks)
             for at, place in enumerate(state.places):
                 for one in place.waiting:
@@ -638,12 +638,12 @@ class Protocol:
 
     def _lost(self, state: State, place: Place, at: int, there: set[int]) -> str | None:
         """Return which result is lost, of what the state that a place belongs to has done."""
-        for directory in state.directories:
+        for number, directory in enumerate(state.directories):
             if directory is None:
                 continue
-            run = state.processes[RUN]
-            if state.faults[2] < self.bounds.losses and (run is None or run.at == "takes_up"):
-                continue  # files were lost: the next run is refused
+            runs = [one for one in state.processes if one is not None and one.directory == number]
+            if state.faults[2] < self.bounds.losses and all(one.at == "takes_up" for one in runs):
+                continue  # files were lost: the next run over it is refused
             is_left = place.until is not None
             if place.owner and place.owner not in directory.openings and not is_left:
                 continue  # a run over this directory would be refused
