@@ -10,7 +10,7 @@ WHOLE = "LOWWATER_TRACEBACK"
 """With the value ``full`` this environment variable keeps all frames."""
 _PACKAGE = __name__.partition(".")[0]
 _PYTHON = f"{Path(os.__file__).parent}{os.sep}"
-_INSTALLED = f"{_PYTHON}site-packages{os.sep}"
+_INSTALLED = f"{os.sep}site-packages{os.sep}"
 
 
 def shorten(error: BaseException) -> None:
@@ -32,11 +32,13 @@ def shorten(error: BaseException) -> None:
 
 
 def is_of_user(error: BaseException) -> bool:
-    """Return whether an error was raised by code that is neither the library's nor Python's."""
+    """Return whether an error was raised by code that is not that of a library, nor Python's."""
     at, last = error.__traceback__, None
     while at is not None:
         at, last = at.tb_next, at
-    return last is not None and not _is_library(last)
+    if last is None or _is_library(last):
+        return False
+    return _INSTALLED not in last.tb_frame.f_code.co_filename
 
 
 def _context(error: BaseException) -> BaseException | None:
@@ -69,7 +71,7 @@ def _is_library(traceback: TracebackType) -> bool:
     frame = traceback.tb_frame
     file = frame.f_code.co_filename
     if file.startswith(_PYTHON):
-        return not file.startswith(_INSTALLED)
+        return _INSTALLED not in file
     # What dataclasses generate is in no file, but in a module.
     module = str(frame.f_globals.get("__name__", ""))
     return file.startswith("<frozen ") or module.partition(".")[0] == _PACKAGE

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from lowwater.engine.local.durable import POINTS as POINTS
 from tests.crash.killed_process import ANNOUNCED
@@ -22,7 +21,7 @@ from tests.crash.sink_contents import (
     sink_contents,
 )
 from tests.crash.stored_progress import Progress, stored_progress
-from tests.protocol.traces import Lives
+from tests.protocol.traces import Announcements
 from tests.unit.io.postgresql import Server
 
 ONCE = ("after taking up", "after the announcement", "after opening")  # a run passes it once
@@ -143,11 +142,13 @@ class Campaign:
         spills = self.pipelines % 3 != 1
         progress: Progress = {}
         died: list[str] = []
-        lives, lines = Lives(), 0
+        announced = Announcements(folder / ANNOUNCED)
+        changes = self.passing is not None
         for how in deaths:
             self.restarts += 1
             is_killed = self._is_killed(folder, how, cold=spills and len(died) % 2 == 0)
-            lines = self._live(folder, lives, lines, died=is_killed)
+            announced.check(died=is_killed, outputs_change=changes)
+            self.traced += 1
             progress = self._advanced(folder, progress)
             if not is_killed:
                 break
@@ -156,7 +157,8 @@ class Campaign:
         if not died:
             self._seconds = _seconds(folder)  # the machine has become faster
         assert not self._is_killed(folder, "none", cold=spills and len(died) % 2 == 0)
-        self._live(folder, lives, lines, died=False)
+        announced.check(died=False, outputs_change=changes)
+        self.traced += 1
         self._advanced(folder, progress)
         self.bring(folder)
         where = f"after {', '.join(died)} in {folder}"
@@ -166,17 +168,6 @@ class Campaign:
             own, wanted = delivered_files(folder), self.wanted_files
             others = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
             assert not others, f"{where}: other files: {', '.join(others)}"
-
-    def _live(self, folder: Path, lives: Lives, lines: int, *, died: bool) -> int:
-        """Hold what a process announced against the protocol; return how many lines there are."""
-        path = folder / ANNOUNCED
-        every = path.read_text().splitlines() if path.exists() else []
-        announced = [(name, _fact(fact)) for name, fact in map(json.loads, every[lines:])]
-        lives.live(announced, died=died)
-        if self.passing is None:
-            assert not lives.wrong, f"{folder}: {lives.wrong}"
-        self.traced += 1
-        return len(every)
 
     def _advanced(self, folder: Path, before: Progress) -> Progress:
         """Return the progress in the state directory; none of it may have decreased."""
@@ -226,10 +217,6 @@ class Campaign:
         assert code == 0 or (code == 1 and "DataError" in errors), f"{code}\n{errors}"
         self.cut_off += code == 1
         return code == 1
-
-
-def _fact(fact: Any) -> Any:
-    return tuple(map(_fact, fact)) if isinstance(fact, list) else fact
 
 
 def _at_point(name: str, count: int) -> str:

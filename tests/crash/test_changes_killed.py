@@ -17,7 +17,9 @@ from typing import Any, final
 
 import pytest
 
+from tests.crash.killed_process import ANNOUNCED
 from tests.crash.launcher import Launcher
+from tests.protocol.traces import Announcements
 from tests.unit.io.postgresql import Server, mortal_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
@@ -188,6 +190,7 @@ class Killing:
     def __init__(self, server: Server, place: Path, launcher: Launcher) -> None:
         self._server, self._place, self._launcher = server, place, launcher
         self.kills = self.server_kills = self.views = self.looks = 0
+        self._announced = Announcements(place / "none")
         self.amid_rows = 0  # of the kills: before all rows of the snapshot were read
 
     def view(self, chance: random.Random, kills: int, server_kills: int) -> None:
@@ -196,6 +199,7 @@ class Killing:
         folder = self._place / f"v{self.views}"
         folder.mkdir()
         (folder / "dsn").write_text(self._server.dsn)
+        self._announced = Announcements(folder / ANNOUNCED)
         deaths = ["server"] * server_kills + ["run"] * kills
         chance.shuffle(deaths)
         with Writer(self._server, folder, self.views) as writer:
@@ -216,6 +220,7 @@ class Killing:
             how = f"point:{chance.choice(_POINTS)}:{chance.randint(1, 20)}"
         code, errors = self._launcher.run("tests.crash.changes_to_kill", [str(folder), how])
         assert code < 0, f"{code}\n{errors}"
+        self._announced.check(died=True)
         self.kills += 1
         log = folder / "log"
         self.amid_rows += not (log.exists() and _EXACT.search(log.read_text()))
@@ -234,6 +239,7 @@ class Killing:
         writer.stop_waiting()
         killer.join()
         assert code == -signal.SIGKILL, f"{code}\n{errors}"
+        self._announced.check(died=True)
         self.kills += 1
 
     def _kill_server(self, folder: Path, seconds: float) -> None:
@@ -244,6 +250,7 @@ class Killing:
         self._server.recover()
         assert code == 1, f"{code}\n{errors}"
         assert "DataError" in errors, errors
+        self._announced.check(died=True)
         self.server_kills += 1
 
     def _finish(self, folder: Path) -> None:
@@ -253,6 +260,7 @@ class Killing:
             (folder / "end").write_text(end)
             code, errors = self._launcher.run("tests.crash.changes_to_kill", [str(folder), "none"])
             assert code == 0, errors
+            self._announced.check(died=False)
             view = _contents(connection, f"view_{name}")
             assert view == _contents(connection, f"source_{name}")
             assert view[0, ""] > 0

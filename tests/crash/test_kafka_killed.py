@@ -23,7 +23,9 @@ import pytest
 from lowwater.engine.local.run_record import read_run
 from lowwater.errors import StateError
 from lowwater.state.rocks import RocksStore
+from tests.crash.killed_process import ANNOUNCED
 from tests.crash.launcher import Launcher
+from tests.protocol.traces import Announcements
 from tests.unit.io.kafka.broker import Broker, Message, running_broker
 
 KILLS = int(os.environ.get("LOWWATER_KAFKA_KILLS", "4"))
@@ -93,15 +95,17 @@ class _Campaign:
         }
         (folder / "topics.json").write_text(json.dumps(topics))
         left = _stretches()
+        announced = Announcements(folder / ANNOUNCED)
         for how in deaths:
             # A run that waits for more passes no points: there is all to read then.
             for stretch in left if how.startswith("point:") else [next(left, {})]:
                 self.broker.produce(topics["from"], stretch)
-            self._start(folder, how)
+            announced.check(died=self._start(folder, how) != 0)
             self._check_offsets(folder, topics)
         for stretch in left:
             self.broker.produce(topics["from"], stretch)
         assert self._start(folder, "none") == 0
+        announced.check(died=False)
         self._check_offsets(folder, topics)
         self.seconds = float((folder / "seconds").read_text())
         parts = [path.read_text().splitlines() for path in (folder / "out/panes").glob("part-*")]

@@ -8,8 +8,10 @@ announcements tell: which commit is taken up, and that all places get what it ow
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias, final
 
 Announced: TypeAlias = tuple[str, object]
@@ -98,3 +100,35 @@ class Lives:
 
     def _say(self, what: str) -> None:
         self.wrong.append(what)
+
+
+@final
+class Announcements:
+    """What the processes of one state directory have written into a file, a line for each point.
+
+    Args:
+        file: The file, which need not be there yet.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.lives = Lives()
+        self._file = file
+        self._lines = 0
+
+    def check(self, *, died: bool, outputs_change: bool = False) -> None:
+        """Hold what was written since the last call against the protocol: that of one life.
+
+        Args:
+            died: Whether the process was killed, or failed; else it has ended.
+            outputs_change: Whether outputs come and go: what a commit owed to one that is gone is
+                then held against nobody.
+        """
+        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        announced = [(name, _fact(fact)) for name, fact in map(json.loads, lines[self._lines :])]
+        self._lines = len(lines)
+        self.lives.live(announced, died=died)
+        assert outputs_change or not self.lives.wrong, f"{self._file}: {self.lives.wrong}"
+
+
+def _fact(fact: Any) -> Any:
+    return tuple(map(_fact, fact)) if isinstance(fact, list) else fact

@@ -111,3 +111,15 @@ def test_a_fault_of_the_library_keeps_its_frames(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         explained()(inside["call"])()
     assert "inside.py" in {frame.filename for frame in _frames(caught.value)}
+
+
+def test_a_fault_in_another_package_keeps_all_frames() -> None:
+    """It may be the library that has called it wrongly."""
+    code = compile("def call():\n    raise KeyError('in there')\n", "/site-packages/x.py", "exec")
+    other: dict[str, Any] = {"__name__": "x"}
+    exec(code, other)
+    inside: dict[str, Any] = {"__name__": "lowwater.inside", "call": other["call"]}
+    exec(compile("def enter():\n    call()\n", "inside.py", "exec"), inside)
+    with pytest.raises(KeyError) as caught:
+        explained()(inside["enter"])()
+    assert "inside.py" in {frame.filename for frame in _frames(caught.value)}
