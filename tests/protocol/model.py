@@ -4,9 +4,10 @@ A record is a number, and its result is that number: each must come to stand onc
 run reads records, commits, and delivers what it has committed; a crash may come between any two
 steps. A state is plain values, so that all can be visited (``checker.py``).
 
-What survives a crash is a :class:`Commit` and the places; what does not is a :class:`Process`. The
-file is long because it is the specification: the steps of a run in their order, with each rule where
-it is needed, read as one.
+What survives a crash is a :class:`Commit` and the places; what does not is a :class:`Process`.
+
+The file is long because it is the specification: the steps of a run in their order, with each rule
+where it is needed, are read as one.
 ``docs/explanation/exactly-once.md`` tells the same in words.
 """
 
