@@ -398,7 +398,10 @@ def _length(items: Iterable[Any]) -> int | None:
 
 def _extent(data: Any) -> str:
     name = type(data).__name__
-    return f"{name} of {len(data)}" if hasattr(data, "__len__") else name
+    try:
+        return f"{name} of {len(data)}" if hasattr(data, "__len__") else name
+    except Exception:  # of a class of the user: how many there are is not known
+        return name
 
 
 def _attempt(function: Callable[[Any], Any], item: Any) -> Any:

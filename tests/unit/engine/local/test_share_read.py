@@ -147,6 +147,7 @@ def test_a_length_that_is_not_told_is_not_known() -> None:
     seen = _shares(_windowed(lw.from_iterable(items, time="t")), bundle_size=10)
     assert {share for _, share in seen} == {None, 1.0}
     assert seen[-1][0] == 100
+    assert "IterableSource(Unsized)" in repr(lw.from_iterable(items, time="t"))  # as logs have it
 
 
 def test_a_resumed_run_counts_what_is_left(tmp_path: Path) -> None:
