@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -21,15 +22,16 @@ def fewest(pair: Pair, is_broken: Callable[[Pair], bool]) -> Pair:
     """Return a pair of scenarios with fewer of the same elements that breaks a law, too.
 
     No element can be left out of it, unless that took more than ``_RUNS`` trials. Hypothesis
-    shrinks its own scenarios: they are returned as they are.
+    shrinks its own scenarios: they are returned as they are, and so are those whose elements are
+    not the same.
 
     Args:
         pair: Two scenarios of the same elements, in any orders, which break the law.
         is_broken: Whether others break it.
     """
-    if _is_shrunk_elsewhere():
+    numbers = None if _is_shrunk_elsewhere() else _numbers(*pair)
+    if numbers is None:
         return pair
-    numbers = _numbers(*pair)
     left, runs = list(range(len(numbers))), 0
     size = max(1, len(left) // 2)
     while size and runs < _RUNS:
@@ -59,15 +61,18 @@ def _is_shrunk_elsewhere() -> bool:
     return hypothesis is not None and bool(hypothesis.currently_in_test_context())
 
 
-def _numbers(one: Scenario, other: Scenario) -> list[int]:
-    """Return the place in the other scenario of each element of one."""
-    free = list(enumerate(other.elements))
-    numbers = []
-    for element in one.elements:
-        found = next(entry for entry in free if entry[1] == element)
-        free.remove(found)
-        numbers.append(found[0])
-    return numbers
+def _numbers(one: Scenario, other: Scenario) -> list[int] | None:
+    """Return the place in the other scenario of each element of one; ``None`` if they differ.
+
+    Elements are the same if they are written the same, as NaN and arrays have no better equality.
+    """
+    places: defaultdict[str, deque[int]] = defaultdict(deque)
+    for at, element in enumerate(other.elements):
+        places[repr(element)].append(at)
+    written = [repr(element) for element in one.elements]
+    if Counter(written) != {text: len(those) for text, those in places.items()}:
+        return None
+    return [places[text].popleft() for text in written]
 
 
 def _kept(pair: Pair, numbers: Sequence[int], left: Sequence[int]) -> Pair:

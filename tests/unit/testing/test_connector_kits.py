@@ -170,8 +170,11 @@ class Lines:
 
     schema = None
 
-    def __init__(self, rows: list[Any], *, skips: int = 0, position: Any = int) -> None:
+    def __init__(
+        self, rows: list[Any], *, skips: int = 0, position: Any = int, restarts: bool = False
+    ) -> None:
         self._rows, self._skips, self._position = rows, skips, position
+        self._restarts = restarts
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Any]:
         for records, _ in self.batches_from(None, size, keys):
@@ -179,6 +182,7 @@ class Lines:
 
     def batches_from(self, position: Any, size: int, keys: tuple[str, ...]) -> Iterator[Any]:
         at: int = 0 if position is None else position["row"] + self._skips
+        at = 0 if self._restarts and at == len(self._rows) else at
         while at < len(self._rows):
             rows = self._rows[at : at + size]
             at += len(rows)
@@ -197,12 +201,24 @@ def test_a_source_in_ten_lines() -> None:
     check_source(lambda: Lines(list(ROWS)))
 
 
+def test_values_of_all_kinds_are_compared() -> None:
+    """Among them NaN, made anew each time, which does not equal itself."""
+
+    def rows() -> list[Any]:
+        nan = float("nan")
+        odd: list[Any] = [None, nan, 2**53 + 1, 2**80, True, "text", b"bytes", [None, nan]]
+        return [{**row, "value": odd[n % len(odd)]} for n, row in enumerate(ROWS)]
+
+    check_source(lambda: Lines(rows()))
+
+
 @pytest.mark.parametrize(
     ("faults", "told"),
     [
         ({"skips": 1}, "follows, and"),
         ({"position": lambda at: at - 1 if at > 5 else at}, "follows, and"),
         ({"position": lambda at: object()}, "cannot be stored"),
+        ({"restarts": True}, "come once more"),
     ],
 )
 def test_a_faulty_source_is_found(faults: dict[str, Any], told: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import lowwater as lw
 from lowwater.testing import Scenario, check_bundle_insensitive, check_order_insensitive
+from lowwater.testing._fewest import _numbers
 
 
 class LastCame:
@@ -33,6 +35,10 @@ class LastCame:
 def _last(stream: Any) -> Any:
     windows = stream.key_by("key").window(lw.FixedWindows("2m"))
     return windows.aggregate(last=lw.combine(LastCame(), "value"))
+
+
+def _kind_of_last(stream: Any) -> Any:
+    return _last(stream.map(lambda record: {**record, "value": str(record["value"])}))
 
 
 def _first_of_batch(stream: Any) -> Any:
@@ -70,3 +76,29 @@ def test_bundles_that_matter_are_shown_with_two_elements() -> None:
         check_bundle_insensitive(_first_of_batch, _scenario(12))
     scenario = str(caught.value).partition("scenario = ")[2].partition("other = ")[0]
     assert scenario.count(", '12:") == 2
+
+
+def test_values_that_do_not_equal_themselves_are_told_apart() -> None:
+    """A NaN made anew, and an array, are elements like others."""
+
+    def scenario(order: int) -> Scenario:
+        values = [float("nan"), np.arange(3), 7, 9][::order]
+        return Scenario().add(*((value, "12:00", "A") for value in values)).end()
+
+    with pytest.raises(AssertionError, match="S-W7") as caught:
+        check_order_insensitive(_kind_of_last, scenario(1), scenario(-1))
+    assert str(caught.value).partition("other = ")[0].count(", '12:00:00'") == 2
+
+
+def test_scenarios_of_other_elements_are_compared_as_they_are() -> None:
+    one = Scenario().add((1, "12:00", "A"), (2, "12:00", "A")).end()
+    other = Scenario().add((1, "12:00", "A"), (3, "12:00", "A")).end()
+    with pytest.raises(AssertionError, match="last=2 in the first order, but 3"):
+        check_order_insensitive(_last, one, other)
+
+
+def test_twenty_thousand_elements_are_matched_in_one_pass() -> None:
+    elements = [(n, "12:00", "A") for n in range(20_000)]
+    one, other = Scenario().add(*elements).end(), Scenario().add(*reversed(elements)).end()
+    places = _numbers(one, other)
+    assert places == list(range(20_000))[::-1]
