@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
@@ -34,27 +35,48 @@ class Visited(Generic[StateT]):
         return f"{self.broken}:\n{steps}\n{self.last}"
 
 
-def visit(
-    first: StateT,
-    steps: Callable[[StateT], Iterable[tuple[str, StateT]]],
-    wrong: Callable[[StateT], str | None],
-    most: int = 5_000_000,
-) -> Visited[StateT]:
+class Model(ABC, Generic[StateT]):
+    """What can happen next, and what must never be.
+
+    Args:
+        without: The name of a rule that is left out: a mutant, which the search has to find.
+    """
+
+    def __init__(self, without: str = "") -> None:
+        self._without = without
+
+    def holds(self, rule: str) -> bool:
+        """Return whether a rule is in force; each is named where it is needed."""
+        return rule != self._without
+
+    @abstractmethod
+    def first(self) -> StateT:
+        """Return the state before anything has happened."""
+
+    @abstractmethod
+    def steps(self, state: StateT) -> Iterator[tuple[str, StateT]]:
+        """Yield what can happen next, in words, and what is afterwards."""
+
+    @abstractmethod
+    def wrong(self, state: StateT) -> str | None:
+        """Return what is wrong with a state, if anything is."""
+
+
+def visit(model: Model[StateT], most: int = 5_000_000) -> Visited[StateT]:
     """Visit all states that can be reached, those with the fewest steps first.
 
     Args:
-        first: Where it begins.
-        steps: Returns what can happen next: in words, and the state afterwards.
-        wrong: Returns what is wrong with a state, if anything is.
+        model: The model.
         most: The most states to visit; more are an error.
     """
+    first = model.first()
     came: dict[StateT, tuple[StateT, str] | None] = {first: None}
     ahead = deque([first])
     while ahead:
         state = ahead.popleft()
-        if (broken := wrong(state)) is not None:
+        if (broken := model.wrong(state)) is not None:
             return Visited(len(came), broken, _story(came, state), state)
-        for told, after in steps(state):
+        for told, after in model.steps(state):
             if after not in came:
                 came[after] = (state, told)
                 ahead.append(after)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, final
 
+from tests.protocol.checker import Model
+
 Rows: TypeAlias = tuple[int, ...]
 Epoch: TypeAlias = int
 Opening: TypeAlias = int
@@ -183,7 +185,7 @@ RUN, CHILD = 0, 1
 
 
 @final
-class Protocol:
+class Protocol(Model[State]):
     """What can happen next, and what must never be.
 
     Args:
@@ -192,8 +194,8 @@ class Protocol:
     """
 
     def __init__(self, bounds: Bounds, without: str = "") -> None:
+        super().__init__(without)
         self.bounds = bounds
-        self._without = without
 
     def first(self) -> State:
         """Return the state before anything has happened."""
@@ -212,10 +214,6 @@ class Protocol:
             given=frozenset(range(len(bounds.kinds) - bool(bounds.changes))),
             changes=bounds.changes,
         )
-
-    def holds(self, rule: str) -> bool:
-        """Return whether a rule is in force; each is named where it is needed."""
-        return rule != self._without
 
     # -- what can happen
 

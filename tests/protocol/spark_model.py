@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, final
 
+from tests.protocol.checker import Model
+
 Content: TypeAlias = tuple[int, ...]
 Kind: TypeAlias = Literal["cell", "own"]
 
@@ -97,7 +99,7 @@ Told: TypeAlias = tuple[str, State]
 
 
 @final
-class SparkProtocol:
+class SparkProtocol(Model[State]):
     """What can happen next, and what must never be.
 
     Args:
@@ -106,17 +108,13 @@ class SparkProtocol:
     """
 
     def __init__(self, bounds: SparkBounds, without: str = "") -> None:
+        super().__init__(without)
         self.bounds = bounds
-        self._without = without
 
     def first(self) -> State:
         """Return the state before anything has happened."""
         bounds = self.bounds
         return State(faults=(bounds.kills, bounds.retries, bounds.copies))
-
-    def holds(self, rule: str) -> bool:
-        """Return whether a rule is in force; each is named where it is needed."""
-        return rule != self._without
 
     def steps(self, state: State) -> Iterator[Told]:
         """Yield what can happen next, in words, and what is afterwards."""

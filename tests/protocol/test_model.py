@@ -9,8 +9,8 @@ import pytest
 
 from tests.examples import is_campaign
 from tests.protocol import model
-from tests.protocol.checker import Visited, visit
-from tests.protocol.model import Bounds, Kind, Protocol, State
+from tests.protocol.checker import visit
+from tests.protocol.model import Bounds, Kind, Protocol
 
 KINDS: tuple[Kind, ...] = ("files", "ledger", "collecting")
 SMALL = {f"{kind}, crashes": Bounds((kind,), copies=0, crashes=1) for kind in KINDS}
@@ -137,14 +137,9 @@ RULES: dict[str, tuple[str, str]] = {
 prevents. Those that this package has had are in the changelog."""
 
 
-def visited(bounds: Bounds, without: str = "") -> Visited[State]:
-    protocol = Protocol(bounds, without)
-    return visit(protocol.first(), protocol.steps, protocol.wrong)
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_every_state_is_as_it_has_to_be(name: str) -> None:
-    found = visited(SMALL[name])
+    found = visit(Protocol(SMALL[name]))
     print(f"{name}: {found}")
     assert found.broken is None, str(found)
     assert found.states > 100
@@ -153,7 +148,7 @@ def test_every_state_is_as_it_has_to_be(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", LARGE if is_campaign() else list(LARGE)[:2])
 def test_every_state_is_as_it_has_to_be_in_larger_bounds(name: str) -> None:
-    found = visited(LARGE[name])
+    found = visit(Protocol(LARGE[name]))
     print(f"{name}: {found}")
     assert found.broken is None, str(found)
 
@@ -161,7 +156,7 @@ def test_every_state_is_as_it_has_to_be_in_larger_bounds(name: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_needed(rule: str) -> None:
     bounds, _ = RULES[rule]
-    found = visited(SMALL[bounds], without=rule)
+    found = visit(Protocol(SMALL[bounds], without=rule))
     print(f"without {rule!r}, {found}")
     assert found.broken is not None
 

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from tests.protocol import spark_model, watermark_model
-from tests.protocol.checker import Visited, visit
-from tests.protocol.spark_model import Kind, SparkBounds, SparkProtocol, State
+from tests.protocol.checker import visit
+from tests.protocol.spark_model import Kind, SparkBounds, SparkProtocol
 from tests.protocol.watermark_model import InBand, WatermarkBounds
 
 KINDS: tuple[Kind, ...] = ("cell", "own")
@@ -32,14 +32,9 @@ RULES = {
 }
 
 
-def visited(bounds: SparkBounds, without: str = "") -> Visited[State]:
-    protocol = SparkProtocol(bounds, without)
-    return visit(protocol.first(), protocol.steps, protocol.wrong)
-
-
 @pytest.mark.parametrize("name", BOUNDS)
 def test_every_state_is_as_it_has_to_be(name: str) -> None:
-    found = visited(BOUNDS[name])
+    found = visit(SparkProtocol(BOUNDS[name]))
     print(f"{name}: {found}")
     assert found.broken is None, str(found)
     assert found.states > 100
@@ -47,7 +42,7 @@ def test_every_state_is_as_it_has_to_be(name: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_needed(rule: str) -> None:
-    found = visited(BOUNDS[RULES[rule]], without=rule)
+    found = visit(SparkProtocol(BOUNDS[RULES[rule]], without=rule))
     print(f"without {rule!r}, {found}")
     assert found.broken is not None
 
@@ -66,8 +61,7 @@ WATERMARK_RULES = (
 
 
 def test_no_row_comes_behind_the_watermark_in_band() -> None:
-    protocol = InBand(WatermarkBounds())
-    found = visit(protocol.first(), protocol.steps, protocol.wrong)
+    found = visit(InBand(WatermarkBounds()))
     print(f"the watermark in band: {found}")
     assert found.broken is None, str(found)
     assert found.states > 1_000
@@ -75,7 +69,6 @@ def test_no_row_comes_behind_the_watermark_in_band() -> None:
 
 @pytest.mark.parametrize("rule", WATERMARK_RULES)
 def test_each_rule_of_the_watermark_in_band_is_needed(rule: str) -> None:
-    protocol = InBand(WatermarkBounds(), rule)
-    found = visit(protocol.first(), protocol.steps, protocol.wrong)
+    found = visit(InBand(WatermarkBounds(), without=rule))
     print(f"without {rule!r}, {found}")
     assert found.broken is not None

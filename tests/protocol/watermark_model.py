@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple, TypeAlias, final
 
+from tests.protocol.checker import Model
+
 Times: TypeAlias = frozenset[int]
 UNKNOWN = -1
 WINDOW = 2
@@ -54,7 +56,7 @@ Told: TypeAlias = tuple[str, State]
 
 
 @final
-class InBand:
+class InBand(Model[State]):
     """What can happen next, and what must never be.
 
     Args:
@@ -63,16 +65,12 @@ class InBand:
     """
 
     def __init__(self, bounds: WatermarkBounds, without: str = "") -> None:
+        super().__init__(without)
         self.bounds = bounds
-        self._without = without
 
     def first(self) -> State:
         """Return the state before anything has happened."""
         return State()
-
-    def holds(self, rule: str) -> bool:
-        """Return whether a rule is in force; each is named where it is needed."""
-        return rule != self._without
 
     def steps(self, state: State) -> Iterator[Told]:
         """Yield each micro-batch that can come next."""
