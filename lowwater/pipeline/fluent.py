@@ -29,6 +29,7 @@ from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InternalError, InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates
+from lowwater.pipeline.conditions import with_conditions
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.record_steps import GroupedRecords, Steps
@@ -316,6 +317,7 @@ class WindowedStream(GroupedRecords):
 
     def _pipeline(self, aggregates: Mapping[str, AggregateSpec], stream: Stream) -> Pipeline:
         keyed, windowing = self._keyed, self._windowing
+        stream, aggregates = with_conditions(stream, aggregates)
         if self._is_open:  # only now is it sure that windows fire
             windowing = windowing.with_(accumulation=None)
         stage = window_stage(stream, keyed._keys, keyed._names, windowing, aggregates)

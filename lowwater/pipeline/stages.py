@@ -26,6 +26,7 @@ from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
+    WithColumns,
     no_records,
     require_names,
     schema_after,
@@ -73,7 +74,7 @@ class StreamParts:
         return self._names if self._schema is None else tuple(self._schema.names)
 
     def _with(self, step: Step) -> Self:
-        if not isinstance(step, (AddComputed, AddWhole)):
+        if not _is_hidden(step):
             self._check_order(step.method)
         flows = tuple(replace(flow, steps=(*flow.steps, step)) for flow in self._flows)
         schema = schema_after(step, self._schema)
@@ -123,6 +124,13 @@ class StreamParts:
         clocks = (read.clock for read in reads)
         arrival = (clock.column for clock in clocks if isinstance(clock, ArrivalClock))
         return (*dict.fromkeys(flow.time for flow in self._flows), *arrival)
+
+
+def _is_hidden(step: Step) -> bool:
+    """Whether a step only adds columns that users never see."""
+    if isinstance(step, WithColumns):
+        return step.is_hidden
+    return isinstance(step, (AddComputed, AddWhole))
 
 
 _LONGEST_NAME = 1_000

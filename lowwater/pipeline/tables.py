@@ -45,6 +45,7 @@ from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, explains, nearest
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.pipeline.checks import checked_aggregates, checked_expressions
+from lowwater.pipeline.conditions import with_conditions
 from lowwater.pipeline.forms import as_pandas, as_polars
 from lowwater.pipeline.joined_keys import TableKey, joined_key
 from lowwater.pipeline.joins import (
@@ -447,7 +448,7 @@ class GroupedTable(Generic[StreamT]):
                     hint=f"Name it, as in aggregate(my_{name}=...)",
                 )
         signed_specs(specs, differences=False)
-        stream = self._table._stream
+        stream, specs = with_conditions(self._table._stream, specs)
         known = known_columns(stream)
         if known is not None:
             needed = [column for spec in specs.values() for column, _ in columns_read(spec)]

@@ -105,6 +105,28 @@ class Bag:
             self._rewrite(rows, values, arrivals, counts)
         return values, arrivals, counts
 
+    def held(self, rows: Int64Array) -> tuple[NDArray[Any], Int64Array]:
+        """Return the values of rows in no particular order, and the place of the row of each.
+
+        Bags that are always changed together return their values in the same order. O(values).
+        """
+        self._cover(rows)
+        place, which, _ = self._walk(rows)
+        return self._values[place], which
+
+    def replace(self, rows: Int64Array, owner: Int64Array, values: NDArray[Any]) -> None:
+        """Replace all values of rows; the new ones have no order of arrival.
+
+        Args:
+            rows: Distinct rows.
+            owner: The place in ``rows`` of the row of each value, rising.
+            values: The values.
+        """
+        self._cover(rows)
+        counts = np.bincount(owner, minlength=len(rows)).astype(np.int64)
+        self._held += len(values) - int(self._count[rows].sum())
+        self._rewrite(rows, values, np.zeros(len(values), dtype=np.int64), counts)
+
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Move all values of ``rows[i]`` to ``into[i]``; ``into`` may repeat, ``rows`` may not."""
         self._cover(np.concatenate((into, rows)))

@@ -28,3 +28,9 @@ from lowwater.engine.aggregates.specs import min_by as min_by
 from lowwater.engine.aggregates.specs import std as std
 from lowwater.engine.aggregates.specs import sum as sum
 from lowwater.engine.aggregates.specs import var as var
+from lowwater.engine.aggregates.ranked_specs import top as top
+from lowwater.engine.aggregates.ranked_specs import most_frequent as most_frequent
+from lowwater.engine.aggregates.ranked_specs import quantile as quantile
+from lowwater.engine.aggregates.ranked_specs import median as median
+from lowwater.engine.aggregates.ranked_specs import approx_quantile as approx_quantile
+from lowwater.engine.aggregates.ranked_specs import approx_count_distinct as approx_count_distinct

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,12 @@ from numpy.typing import DTypeLike, NDArray
 from lowwater.engine.records.admit_values import Needs as Needs
 from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
+
+
+Read: TypeAlias = tuple[pa.DataType | None, DTypeLike]
+"""The Arrow type, if known, and the dtype of a column that an aggregate reads."""
+Further: TypeAlias = tuple[NDArray[Any], NDArray[np.bool_] | None]
+"""The values of a further column, and which of them are not null; ``None`` for all."""
 
 
 @final
@@ -52,6 +58,8 @@ class AggregateInput:
         valid: Which values are not null, bool, shape (n,), for an aggregate that takes nulls, whose
             ``values`` hold arbitrary values there; ``None`` if there are none.
         element: The element of each pair, int64, shape (n,), ascending; ``None`` for one each.
+        also: The values of further columns and which of them are not null (``None``: all), for an
+            aggregate that reads some.
     """
 
     rows: Int64Array
@@ -62,6 +70,7 @@ class AggregateInput:
     by: NDArray[Any] | None = None
     valid: NDArray[np.bool_] | None = None
     element: Int64Array | None = None
+    also: tuple[Further, ...] = ()
 
     # Few aggregates ask for these two, and an element may be in many windows.
 
@@ -86,6 +95,9 @@ class AggregateInput:
             by=None if self.by is None else self.by[kept],
             valid=None if self.valid is None else self.valid[kept],
             element=np.flatnonzero(kept) if self.element is None else self.element[kept],
+            also=tuple(
+                (data[kept], None if valid is None else valid[kept]) for data, valid in self.also
+            ),
         )
 
 
@@ -170,18 +182,39 @@ class AggregateSpec(Protocol):
     @property
     def name(self) -> str: ...
 
-    def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
-        """Return the aggregate for a column of this Arrow type (``None``: Python objects)."""
+    def bind(self, type: pa.DataType | None, dtype: DTypeLike, **more: Any) -> Aggregate:
+        """Return the aggregate for a column of this Arrow type (``None``: Python objects).
+
+        Args:
+            type: The Arrow type.
+            dtype: The dtype.
+            **more: What built-in aggregates of several columns get (:func:`bound`).
+        """
         ...
 
 
 def bound(
-    spec: AggregateSpec, type: pa.DataType | None, dtype: DTypeLike, by: DTypeLike | None
+    spec: AggregateSpec,
+    type: pa.DataType | None,
+    dtype: DTypeLike,
+    by: DTypeLike | None = None,
+    also: Sequence[Read] = (),
 ) -> Aggregate:
-    """Bind a spec to the type and dtype of its values, and to the dtype of ``by``, if any."""
-    if by is None:
-        return spec.bind(type, dtype)
-    return spec.bind(type, dtype, by)  # type: ignore[call-arg]  # it has a second column
+    """Bind a spec to the types of the columns that it reads.
+
+    Args:
+        spec: The spec.
+        type: The Arrow type of its values; ``None``: Python objects.
+        dtype: Their dtype.
+        by: The dtype of the values that decide which one is picked, if it has such a column.
+        also: The types of the further columns that it reads.
+    """
+    more: dict[str, Any] = {}
+    if by is not None:
+        more["by"] = by
+    if also:
+        more["also"] = tuple(also)
+    return spec.bind(type, dtype, **more)
 
 
 _STRICTEST: tuple[Needs, ...] = (
@@ -190,16 +223,22 @@ _STRICTEST: tuple[Needs, ...] = (
 
 
 def columns_read(spec: AggregateSpec) -> tuple[tuple[str, Needs], ...]:
-    """Return the columns that an aggregate reads, each with the kind of values it accepts there.
+    """Return the columns whose values an aggregate takes, each with what it accepts there.
 
-    The first is that of its values. A second, which only some built-in aggregates have, decides
-    which of the values is picked.
+    The first is that of its values. Only some built-in aggregates have more: one that decides which
+    of the values is picked, then those that they read as they are.
     """
     if spec.column is None:
         return ()
-    by = getattr(spec, "by", None)
-    read: tuple[tuple[str, Needs], ...] = ((spec.column, spec.needs),)
-    return read if by is None else (*read, (by, "ordered"))
+    by, also = getattr(spec, "by", None), getattr(spec, "also", ())
+    read: list[tuple[str, Needs]] = [(spec.column, spec.needs)]
+    read += [] if by is None else [(by, "ordered")]
+    return (*read, *((name, "anything") for name in also))
+
+
+def condition_read(spec: AggregateSpec) -> str | None:
+    """Return the column that says which elements an aggregate counts; ``None``: all of them."""
+    return getattr(getattr(spec, "where", None), "column", None)
 
 
 def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
@@ -208,6 +247,8 @@ def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]
     for spec in aggregates.values():
         for column, need in columns_read(spec):
             needs[column] = max(needs.get(column, "nothing"), need, key=_STRICTEST.index)
+        if (condition := condition_read(spec)) is not None:
+            needs[condition] = "booleans"
     return needs
 
 

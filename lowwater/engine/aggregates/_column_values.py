@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, final
@@ -102,6 +103,26 @@ def lists_of(
     for at, (low, high) in enumerate(pairwise(offsets.tolist())):
         found[at] = plain[low:high]
     return Column(found)
+
+
+def list_column(fields: Mapping[str, Column], counts: Int64Array) -> Column:
+    """Return lists of records as a column.
+
+    Args:
+        fields: The fields of all records, one list after another.
+        counts: The length of each list, int64, shape (n,).
+    """
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    if all(field.type is not None or field.data.dtype != object for field in fields.values()):
+        arrays = [field.to_arrow() for field in fields.values()]
+        records = pa.StructArray.from_arrays(arrays, names=list(fields))
+        return Column(arrow=pa.LargeListArray.from_arrays(pa.array(offsets), records))
+    columns = [field.to_list() for field in fields.values()]
+    plain = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
+    lists = np.empty(len(counts), dtype=object)
+    for at, (low, high) in enumerate(pairwise(offsets.tolist())):
+        lists[at] = plain[low:high]
+    return Column(lists)
 
 
 def no_lists(count: int) -> Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,11 +15,19 @@ from lowwater.engine.aggregates._base import (
     AggregateInput,
     AggregateSpec,
     Needs,
+    Read,
     State,
     StateColumn,
     bound,
 )
+from lowwater.engine.aggregates._conditions import Condition
 from lowwater.engine.aggregates._equality import equality_codes
+from lowwater.engine.aggregates._further import (
+    further_columns,
+    further_of,
+    further_values,
+    valid_name,
+)
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument
 from lowwater.state.arrays import run_starts
@@ -45,6 +53,7 @@ class Retractable:
         valued: Whether the aggregate takes values.
         by: The dtype of the values that order the inputs; ``None`` if the aggregate takes none.
         nulls: Whether the aggregate takes null values.
+        also: The types of the further columns that it reads.
     """
 
     def __init__(
@@ -55,6 +64,7 @@ class Retractable:
         valued: bool = True,
         by: DTypeLike | None = None,
         nulls: bool = False,
+        also: Sequence[Read] = (),
     ) -> None:
         self._make = make
         self._valued = valued
@@ -63,6 +73,7 @@ class Retractable:
             StateColumn("value", dtype if valued else np.int8, None, bag=True),
             *(() if by is None else (StateColumn("by", by, None, bag=True),)),
             *((StateColumn("valid", np.bool_, None, bag=True),) if nulls else ()),
+            *further_columns(also),
             StateColumn("time", np.int64, None, bag=True),
             StateColumn("sign", np.int8, None, bag=True),
         )
@@ -81,6 +92,7 @@ class Retractable:
             "valid": valid,
             "time": batch.times,
             "sign": signs,
+            **further_values(batch),
         }
         for column in self.columns:
             state[column.name].append(batch.rows, given[column.name], batch.arrival)
@@ -116,8 +128,12 @@ class Retractable:
                 equality_codes(held[name], where="an aggregate whose inputs may be taken back")
                 for name in self._told_apart
             ]
-            if "valid" in held:  # nulls hold arbitrary values, which must not tell them apart
+            # Nulls hold arbitrary values, which must not tell them apart.
+            if "valid" in held:
                 codes[0] = np.where(held["valid"], codes[0], 0)
+            for at, name in enumerate(self._told_apart):
+                if (valid := held.get(valid_name(name))) is not None:
+                    codes[at] = np.where(valid, codes[at], 0)
             left = uncancelled(signs, owner, held["time"], *codes)
             if not left.all():
                 for name, column in held.items():
@@ -126,7 +142,7 @@ class Retractable:
                 owner, arrival = owner[left], arrival[left]
         inputs = AggregateInput(
             owner, held["value"] if self._valued else None, held["time"], arrival,
-            by=held.get("by"), valid=held.get("valid"),
+            by=held.get("by"), valid=held.get("valid"), also=further_of(held),
         )  # fmt: skip
         return inputs, held["sign"]
 
@@ -218,17 +234,31 @@ class Signed:
         """Whether it takes null values."""
         return getattr(self.plain, "nulls", False)
 
+    @property
+    def also(self) -> tuple[str, ...]:
+        """The further columns it reads."""
+        return getattr(self.plain, "also", ())
+
+    @property
+    def where(self) -> Condition | None:
+        """Which elements count."""
+        return getattr(self.plain, "where", None)
+
     def bind(
-        self, type: pa.DataType | None, dtype: DTypeLike, by: DTypeLike | None = None
+        self,
+        type: pa.DataType | None,
+        dtype: DTypeLike,
+        by: DTypeLike | None = None,
+        also: Sequence[Read] = (),
     ) -> Aggregate:
-        """Return the aggregate for a column of this Arrow type and dtype."""
+        """Return the aggregate for columns of these Arrow types and dtypes."""
         if (make := getattr(self.plain, "make_signed", None)) is not None:
             subtracts: Aggregate = make(type, dtype)
             return subtracts
         valued = self.plain.column is not None and self.plain.needs not in ("nothing", "presence")
         return Retractable(
-            dtype, lambda: bound(self.plain, type, dtype, by),
-            valued=valued, by=by, nulls=self.nulls,
+            dtype, lambda: bound(self.plain, type, dtype, by, also),
+            valued=valued, by=by, nulls=self.nulls, also=also,
         )  # fmt: skip
 
 

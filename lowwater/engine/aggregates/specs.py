@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TypeAlias, final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from numpy.typing import DTypeLike
 
-from lowwater.display.text import shown
 from lowwater.engine.aggregates._after_integers import (
-    Together,
     mean_of_both,
     sum_of_both,
     variance_of_both,
 )
 from lowwater.engine.aggregates._base import Aggregate, Needs
+from lowwater.engine.aggregates._conditions import Condition, condition_of
 from lowwater.engine.aggregates._combine import Combine, Combiner, checked_combiner
 from lowwater.engine.aggregates._decimals import DecimalMean, DecimalSum
 from lowwater.engine.aggregates._integers import (
@@ -35,79 +34,37 @@ from lowwater.engine.aggregates._subtracting import (
     SignedTest,
     SignedVariance,
 )
+from lowwater.engine.aggregates.built_in import VALUE as VALUE
+from lowwater.engine.aggregates.built_in import BuiltIn as BuiltIn
+from lowwater.engine.aggregates.built_in import Make, column_name
 from lowwater.errors import InvalidArgument, describe, explained
 
-Make: TypeAlias = Callable[..., Aggregate]
-"""Takes the Arrow type and the dtype of the values; and the dtype of ``by``, if there is one."""
-
-VALUE = "value"
-"""The column that holds plain elements of element-wise sources."""
-
-
-@final
-@dataclass(frozen=True, slots=True, repr=False)
-class BuiltIn:
-    """A built-in aggregate over a column, as a value.
-
-    Args:
-        name: The name of the function that made it; the output's default name.
-        column: The column it reads; ``None`` for none.
-        needs: The kind of values it accepts.
-        options: Its other options, as keyword text for the repr.
-        make: Binds the aggregate to the type of its column.
-        make_signed: Binds a form that subtracts retractions (S-C4); ``None`` if there is none and
-            the inputs must be kept.
-        differs: Whether the result over the changed elements can be added to the previous result
-            to give the new one (S-C5).
-        rejoins: Returns the aggregate that combines this one's results over disjoint elements, in
-            the column of that name; ``None`` if results do not tell.
-        lists: Whether a result is a list of values, which ``rejoins`` takes one by one.
-        by: The column that decides which value is picked; ``None`` for none.
-        nulls: Whether it takes null values; otherwise they are ignored.
-        together: Combines the results of integers and of floats that came after them; ``None``: it
-            has one form for both.
-    """
-
-    name: str
-    column: str | None
-    needs: Needs
-    make: Make = field(compare=False)
-    options: tuple[tuple[str, object], ...] = ()
-    make_signed: Make | None = field(default=None, compare=False)
-    differs: bool = field(default=False, compare=False)
-    rejoins: Callable[[str], BuiltIn] | None = field(default=None, compare=False)
-    lists: bool = field(default=False, compare=False)
-    by: str | None = None
-    nulls: bool = False
-    together: Together | None = field(default=None, compare=False)
-
-    def bind(self, type: pa.DataType | None, dtype: DTypeLike, *by: DTypeLike) -> Aggregate:
-        """Return the aggregate for a column of this Arrow type and dtype."""
-        return self.make(type, dtype, *by)
-
-    def __repr__(self) -> str:
-        implied = self.column is None or (self.column == VALUE and self.by is None)
-        parts = [] if implied else [repr(self.column)]
-        parts += [] if self.by is None else [f"by={self.by!r}"]
-        parts += [f"{name}={shown(value, exact=True)}" for name, value in self.options]
-        return f"{self.name}({', '.join(parts)})"
-
+if TYPE_CHECKING:
+    import narwhals as nw
 
 @explained(col="column", field="column")
-def count(column: str | None = None) -> BuiltIn:
+def count(column: str | None = None, *, where: nw.Expr | None = None) -> BuiltIn:
     """Count elements, or the non-null values of a column; int64, 0 for no elements.
+
+    Args:
+        column: The column; ``None`` counts elements.
+        where: Counts only the elements for which this expression is true: ``lw.count(
+            where=lw.col("price") < 10)``. Each aggregate takes one. A null is not true, and a
+            record for which the expression fails is a dead letter (``bad_expression``), whatever
+            the other aggregates read.
 
     >>> count(), count("delay")
     (count(), count('delay'))
     """
     needs: Needs = "nothing" if column is None else "presence"
     return BuiltIn(
-        "count", column, needs, _count, make_signed=_count, differs=True, rejoins=sum
+        "count", column, needs, _count, make_signed=_count, differs=True, rejoins=sum,
+        where=condition_of(where),
     )  # fmt: skip
 
 
 @explained(col="column", field="column")
-def sum(column: str = VALUE) -> BuiltIn:
+def sum(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Sum numbers: exact int64 for ints and bools, float64 for floats; 0 for no values.
 
     Decimals are summed exactly, too: ``decimal128(38, s)``, with the largest scale of the values. A
@@ -116,13 +73,13 @@ def sum(column: str = VALUE) -> BuiltIn:
     once.
     """
     return BuiltIn(
-        "sum", _named(column), "numbers", _sum, make_signed=_signed_sum, differs=True, rejoins=sum,
-        together=sum_of_both,
+        "sum", column_name(column), "numbers", _sum, make_signed=_signed_sum, differs=True, rejoins=sum,
+        together=sum_of_both, where=condition_of(where),
     )  # fmt: skip
 
 
 @explained(col="column", field="column")
-def mean(column: str = VALUE) -> BuiltIn:
+def mean(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Average numbers; float64, null for no values.
 
     That of ints and bools is exact and rounded once. Of decimals it is one with four digits more,
@@ -130,33 +87,33 @@ def mean(column: str = VALUE) -> BuiltIn:
     some ``n * 1e-16`` of the largest.
     """
     return BuiltIn(
-        "mean", _named(column), "numbers",
+        "mean", column_name(column), "numbers",
         lambda type, dtype: _mean_of(type, dtype) or Mean(),
         make_signed=lambda type, dtype: _mean_of(type, dtype) or SignedMean(),
-        together=mean_of_both,
+        together=mean_of_both, where=condition_of(where),
     )  # fmt: skip
 
 
 @explained(col="column", field="column")
-def min(column: str = VALUE) -> BuiltIn:
+def min(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the smallest value of any ordered type; null for no values."""
     return BuiltIn(
-        "min", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=False),
-        rejoins=min,
+        "min", column_name(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=False),
+        rejoins=min, where=condition_of(where),
     )  # fmt: skip
 
 
 @explained(col="column", field="column")
-def max(column: str = VALUE) -> BuiltIn:
+def max(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the largest value of any ordered type; null for no values."""
     return BuiltIn(
-        "max", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=True),
-        rejoins=max,
+        "max", column_name(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=True),
+        rejoins=max, where=condition_of(where),
     )  # fmt: skip
 
 
 @explained(col="column", field="column")
-def var(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
+def var(column: str = VALUE, *, ddof: int = 1, where: nw.Expr | None = None) -> BuiltIn:
     """Compute the variance of numbers; float64, null for ``ddof`` values or fewer.
 
     That of ints and bools is exact and rounded once. For floats it resolves a spread of some 1e-12
@@ -166,17 +123,19 @@ def var(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
         column: The column.
         ddof: Delta degrees of freedom: the divisor is ``n - ddof``; 0 for a population variance.
     """
-    return _spread("var", column, ddof, root=False)
+    return _spread("var", column, ddof, condition_of(where), root=False)
 
 
 @explained(col="column", field="column")
-def std(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
+def std(column: str = VALUE, *, ddof: int = 1, where: nw.Expr | None = None) -> BuiltIn:
     """Compute the standard deviation of numbers, the square root of :func:`var`."""
-    return _spread("std", column, ddof, root=True)
+    return _spread("std", column, ddof, condition_of(where), root=True)
 
 
 @explained(col="column", field="column", order_by="by", version="by")
-def first(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
+def first(
+    column: str = VALUE, *, by: str | None = None, where: nw.Expr | None = None
+) -> BuiltIn:
     """Keep the value with the earliest event time (ties: first to arrive); null for no values.
 
     Args:
@@ -185,11 +144,13 @@ def first(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
             with the smallest ``by`` wins, at equal ``by`` the one with the earliest event time. As
             for :func:`last`.
     """
-    return _endmost("first", column, by, last=False)
+    return _endmost("first", column, by, condition_of(where), last=False)
 
 
 @explained(col="column", field="column", order_by="by", version="by")
-def last(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
+def last(
+    column: str = VALUE, *, by: str | None = None, where: nw.Expr | None = None
+) -> BuiltIn:
     """Keep the value with the latest event time (ties: last to arrive); null for no values.
 
     Args:
@@ -202,11 +163,11 @@ def last(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
     >>> last("status"), last("status", by="version")
     (last('status'), last('status', by='version'))
     """
-    return _endmost("last", column, by, last=True)
+    return _endmost("last", column, by, condition_of(where), last=True)
 
 
 @explained(col="column", field="column")
-def max_by(column: str, by: str) -> BuiltIn:
+def max_by(column: str, by: str, *, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the value of ``column`` in the record with the largest ``by``; null for no records.
 
     At equal ``by`` the record with the latest event time wins (ties: last to arrive), whatever
@@ -223,11 +184,12 @@ def max_by(column: str, by: str) -> BuiltIn:
     >>> max_by("player", "points")
     max_by('player', by='points')
     """
-    return _endmost("max_by", column, _named(by, "by"), last=True, nulls=True)
+    by = column_name(by, "by")
+    return _endmost("max_by", column, by, condition_of(where), last=True, nulls=True)
 
 
 @explained(col="column", field="column")
-def min_by(column: str, by: str) -> BuiltIn:
+def min_by(column: str, by: str, *, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the value of ``column`` in the record with the smallest ``by``; null for no records.
 
     At equal ``by`` the record with the earliest event time wins (ties: first to arrive). Otherwise
@@ -237,41 +199,48 @@ def min_by(column: str, by: str) -> BuiltIn:
         column: The column of the result, of any type.
         by: The column that decides, of any ordered type; a NaN is invalid, as for :func:`min`.
     """
-    return _endmost("min_by", column, _named(by, "by"), last=False, nulls=True)
+    by = column_name(by, "by")
+    return _endmost("min_by", column, by, condition_of(where), last=False, nulls=True)
 
 
 @explained(col="column", field="column")
-def any(column: str = VALUE) -> BuiltIn:
+def any(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Return whether any value is true; false for no values."""
-    return _test("any", column, every=False)
+    return _test("any", column, condition_of(where), every=False)
 
 
 @explained(col="column", field="column")
-def all(column: str = VALUE) -> BuiltIn:
+def all(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Return whether every value is true; true for no values."""
-    return _test("all", column, every=True)
+    return _test("all", column, condition_of(where), every=True)
 
 
 @explained(col="column", field="column")
-def collect(column: str = VALUE) -> BuiltIn:
+def collect(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Collect all values in a list, in order of arrival; state grows with every value."""
-    return _kept("collect", column, "list", rejoins=collect)
+    return _kept("collect", column, "list", condition_of(where), rejoins=collect)
 
 
 @explained(col="column", field="column")
-def collect_set(column: str = VALUE) -> BuiltIn:
+def collect_set(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Collect the distinct values in a list, in order of first arrival."""
-    return _kept("collect_set", column, "set", rejoins=collect_set)
+    return _kept("collect_set", column, "set", condition_of(where), rejoins=collect_set)
 
 
 @explained(col="column", field="column")
-def count_distinct(column: str = VALUE) -> BuiltIn:
+def count_distinct(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Count distinct values exactly; int64, 0 for no values; state grows with distinct values."""
-    return _kept("count_distinct", column, "count")
+    return _kept("count_distinct", column, "count", condition_of(where))
 
 
 @explained(col="column", field="column", combine_fn="combiner", function="combiner")
-def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -> BuiltIn:
+def combine(
+    combiner: Combiner,
+    column: str = VALUE,
+    *,
+    name: str = "combine",
+    where: nw.Expr | None = None,
+) -> BuiltIn:
     """Combine values with a user-defined ``combiner``; runs Python code per element.
 
     Args:
@@ -286,9 +255,10 @@ def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -
     checked_combiner(combiner, "combine")
     removes = callable(getattr(combiner, "remove_input", None))
     return BuiltIn(
-        name, _named(column), "anything", lambda _type, _dtype: Combine(combiner),
+        name, column_name(column), "anything", lambda _type, _dtype: Combine(combiner),
         (("combiner", combiner),),
         make_signed=(lambda _type, _dtype: Combine(combiner)) if removes else None,
+        where=condition_of(where),
     )  # fmt: skip
 
 
@@ -334,22 +304,32 @@ def _is_decimal(type: pa.DataType | None) -> bool:
     return type is not None and pa.types.is_decimal(type)
 
 
-def _test(name: str, column: str, *, every: bool) -> BuiltIn:
+def _test(name: str, column: str, where: Condition | None, *, every: bool) -> BuiltIn:
     return BuiltIn(
-        name, _named(column), "booleans", lambda _type, _dtype: Test(every=every),
+        name, column_name(column), "booleans", lambda _type, _dtype: Test(every=every),
         make_signed=lambda _type, _dtype: SignedTest(every=every),
-        rejoins=all if every else any,
+        rejoins=all if every else any, where=where,
     )  # fmt: skip
 
 
-def _endmost(name: str, column: str, by: str | None, *, last: bool, nulls: bool = False) -> BuiltIn:
+def _endmost(
+    name: str,
+    column: str,
+    by: str | None,
+    where: Condition | None,
+    *,
+    last: bool,
+    nulls: bool = False,
+) -> BuiltIn:
     return BuiltIn(
-        name, _named(column), "anything", partial(Endmost, last=last, nulls=nulls),
-        by=None if by is None else _named(by, "by"), nulls=nulls,
+        name, column_name(column), "anything", partial(Endmost, last=last, nulls=nulls),
+        by=None if by is None else column_name(by, "by"), nulls=nulls, where=where,
     )  # fmt: skip
 
 
-def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
+def _spread(
+    name: str, column: str, ddof: int, where: Condition | None, *, root: bool
+) -> BuiltIn:
     if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
         raise InvalidArgument(
             f"{describe('ddof', ddof)} must be an int of at least 0", hint="Use 0 or 1"
@@ -369,23 +349,19 @@ def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
         return made
 
     return BuiltIn(
-        name, _named(column), "numbers", make(Variance), options, make_signed=make(SignedVariance),
-        together=variance_of_both(ddof=ddof, root=root),
+        name, column_name(column), "numbers", make(Variance), options, make_signed=make(SignedVariance),
+        together=variance_of_both(ddof=ddof, root=root), where=where,
     )  # fmt: skip
 
 
 def _kept(
-    name: str, column: str, shape: Shape, rejoins: Callable[[str], BuiltIn] | None = None
+    name: str,
+    column: str,
+    shape: Shape,
+    where: Condition | None,
+    rejoins: Callable[[str], BuiltIn] | None = None,
 ) -> BuiltIn:
     return BuiltIn(
-        name, _named(column), "anything", lambda type, dtype: Collect(type, dtype, shape=shape),
-        rejoins=rejoins, lists=rejoins is not None,
+        name, column_name(column), "anything", lambda type, dtype: Collect(type, dtype, shape=shape),
+        rejoins=rejoins, lists=rejoins is not None, where=where,
     )  # fmt: skip
-
-
-def _named(column: str, what: str = "column") -> str:
-    if not isinstance(column, str) or not column:
-        raise InvalidArgument(
-            f"{describe(what, column)} must be the name of a column", hint='Write, say, "delay"'
-        )
-    return column

@@ -98,15 +98,27 @@ class Filter(StepKind):
 @final
 @dataclass(frozen=True, slots=True)
 class WithColumns(StepKind):
-    """Adds columns, or replaces columns of the same name."""
+    """Adds columns, or replaces columns of the same name.
+
+    Args:
+        expressions: The expressions.
+        caller: What messages call the step. Another step that adds hidden columns, which it reads
+            itself, has no text of its own.
+    """
 
     expressions: Expressions
+    caller: str = "with_columns"
 
     method: ClassVar[str] = "with_columns"
     vectorised: ClassVar[bool] = True
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it computes what another step reads."""
+        return self.caller != self.method
+
     def text(self) -> str:
-        return f"with_columns({_texts(self.expressions)})"
+        return "" if self.is_hidden else f"with_columns({_texts(self.expressions)})"
 
     def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if names is None or self.expressions.unnamed:
@@ -114,9 +126,9 @@ class WithColumns(StepKind):
         return tuple(dict.fromkeys((*names, *self.expressions.named)))
 
     def apply(self, records: Records) -> Stepped:
-        done = evaluated("with_columns", records, self.expressions)
+        done = evaluated(self.caller, records, self.expressions)
         left = records if done.rows is None else records.take(done.rows)
-        letters = dead_letters(records, done.failed, "with_columns")
+        letters = dead_letters(records, done.failed, self.caller)
         left = left.replaced({**left.columns, **done.columns})
         return Stepped(left, done.rows, *letters, missing=done.missing)
 

@@ -19,13 +19,19 @@ from lowwater.engine.aggregates import (
     combiner_of,
 )
 from lowwater.engine.aggregates._after_integers import AfterIntegers
-from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
+from lowwater.engine.aggregates._base import (
+    Further,
+    bound,
+    columns_read,
+    condition_read,
+    strictest_needs,
+)
 from lowwater.engine.aggregates._column_values import keeps_values, no_lists
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.steps import Bundle
-from lowwater.engine.window.column_read import ColumnRead, valid_rows
+from lowwater.engine.window.column_read import ColumnRead, true_rows, valid_rows
 from lowwater.engine.window.slices import Slices
 from lowwater.errors import InternalError
 from lowwater.state.bag import Bag
@@ -134,6 +140,8 @@ class _Part:
     def __init__(self, name: str, spec: AggregateSpec, table: RowTable) -> None:
         self.name = name
         self.columns = tuple(column for column, _ in columns_read(spec))
+        self._condition = condition_read(spec)
+        self._has_by = getattr(spec, "by", None) is not None
         self._spec = spec
         self.keeps_values = keeps_values(spec)
         self._takes_nulls: bool = getattr(spec, "nulls", False)
@@ -223,32 +231,40 @@ class _Part:
     ) -> AggregateInput:
         """Return what the aggregate, bound to its columns, gets of them."""
         signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
-        values, by, valid, kept = self._read(columns, element)
-        taken = AggregateInput(rows, values, bundle.times, arrival, signs, by, valid, element)
+        values, by, also, valid, kept = self._read(columns, element)
+        if self._condition is not None:
+            counted = true_rows(bundle.values[self._condition], element)
+            kept = counted if kept is None else kept & counted
+        taken = AggregateInput(rows, values, bundle.times, arrival, signs, by, valid, element, also)
         return taken if kept is None else taken.where(kept)
 
     def _read(
         self, columns: Sequence[Column], element: Int64Array | None
-    ) -> tuple[NDArray[Any] | None, NDArray[Any] | None, Mask | None, Mask | None]:
-        """Return what elements have in the columns: values, ``by``, and which values are not null.
+    ) -> tuple[
+        NDArray[Any] | None, NDArray[Any] | None, tuple[Further, ...], Mask | None, Mask | None
+    ]:
+        """Return what elements have in the columns.
 
-        The last is which of the elements count; ``None`` for all.
+        Returns:
+            (values, ``by``, further columns, which values are not null, which of the elements
+            count; ``None`` for all).
         """
         if not columns:
-            return None, None, None, None
+            return None, None, (), None, None
         if self._spec.needs == "presence":
-            values = by = None
+            values, rest = None, []
         else:
             values, *rest = [
                 read.values(column, element)
                 for read, column in zip(self._reads, columns, strict=True)
             ]
-            by = rest[0] if rest else None
-        valid, *of_by = [valid_rows(column, element) for column in columns]
+        valid, *of_rest = [valid_rows(column, element) for column in columns]
+        by, of_by = (rest[0], of_rest[:1]) if self._has_by else (None, [])
+        also = tuple(zip(rest[len(of_by) :], of_rest[len(of_by) :], strict=True))
         required = of_by if self._takes_nulls else (valid, *of_by)
         masks = [mask for mask in required if mask is not None]
         kept: Mask | None = np.logical_and.reduce(masks) if masks else None
-        return values, by, valid if self._takes_nulls else None, kept
+        return values, by, also, valid if self._takes_nulls else None, kept
 
     def reset(self, rows: Int64Array) -> None:
         self.release(rows)
@@ -297,12 +313,14 @@ class _Part:
             self._bind()
 
     def _bind(self) -> None:
-        dtype, *by = (read.dtype for read in self._reads if read.dtype is not None)
+        dtype, *rest = (read.dtype for read in self._reads if read.dtype is not None)
+        by = rest.pop(0) if self._has_by else None
+        also = [(read.type, read.dtype) for read in self._reads[len(self._reads) - len(rest) :]]
         before = getattr(self._aggregate, "notes", {})
-        self._aggregate = bound(self._spec, self._reads[0].type, dtype, by[0] if by else None)
+        self._aggregate = bound(self._spec, self._reads[0].type, dtype, by, also)
         together = getattr(getattr(self._spec, "plain", self._spec), "together", None)
         if together is not None and self._reads[0].had_integers:
-            integers = bound(self._spec, None, np.dtype(np.int64), None)
+            integers = bound(self._spec, None, np.dtype(np.int64))
             self._aggregate = AfterIntegers(integers, self._aggregate, together)
             before = before if "integers" in before else {"integers": before}
         _take_notes(self._aggregate, before)

@@ -138,6 +138,14 @@ def valid_rows(column: Column, element: Int64Array | None) -> Mask | None:
     return valid if valid is None or element is None else valid[element]
 
 
+def true_rows(column: Column, element: Int64Array | None) -> Mask:
+    """Return for which rows, or elements, a column of a condition is true; null is not."""
+    true: Mask = column.data.astype(np.bool_, copy=False)
+    if column.valid is not None:
+        true = true & column.valid
+    return true if element is None else true[element]
+
+
 def _validity(column: Column) -> Mask | None:
     """Return which rows are not null, ``None`` for all; no decimal becomes a Python value."""
     if column.type is None or not pa.types.is_decimal(column.type):

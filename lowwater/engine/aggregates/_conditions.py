@@ -1,0 +1,93 @@
+"""Which elements an aggregate counts: ``lw.count(where=lw.col("price") < 10)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.elementwise import check_within_row, operations
+from lowwater.errors import InvalidArgument, describe
+
+WHERE = "aggregate(where=)"
+"""What messages call the step that evaluates conditions."""
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Condition:
+    """An expression that is true for the elements that count; null is not true.
+
+    The expression is evaluated in front of the aggregate, which reads its result as a column.
+
+    Args:
+        expression: The expression. Comparing two yields a third, so equality is judged by the text
+            and the literals.
+        text: The expression as text.
+        literals: The repr of each literal: ``1`` and ``"1"`` have the same text.
+        column: The column with the result; ``None`` while there is none.
+    """
+
+    expression: Any = field(compare=False)
+    text: str
+    literals: tuple[str, ...] = ()
+    column: str | None = None
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def condition_of(where: object) -> Condition | None:
+    """Return the condition that a user gave as ``where=``; ``None`` for none.
+
+    Raises:
+        InvalidArgument: It is no expression, or looks beyond its record.
+    """
+    if where is None:
+        return None
+    import narwhals as nw  # a pipeline without expressions never loads it
+
+    if not isinstance(where, nw.Expr):
+        raise InvalidArgument(
+            f"{describe('where', where)} is not an expression over columns",
+            where=WHERE,
+            hint='Write, say, where=lw.col("price") < 10; compute what takes a Python function '
+            'in front, as a column: where=lw.col("is_cheap")',
+        )
+    check_within_row(where, WHERE)
+    return Condition(where, repr(where), tuple(_literals(where)))
+
+
+def _literals(expression: Any) -> list[str]:
+    return [
+        f"{type(value).__name__} {value!r}"
+        for node, _ in operations(expression)
+        for value in (*node.exprs, *node.kwargs.values())
+        if not hasattr(value, "_nodes")
+    ]
+
+
+def with_condition_columns(
+    aggregates: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return aggregates that read their conditions as columns, and the expressions of these.
+
+    Aggregates with the same expression read the same column.
+
+    Returns:
+        (the aggregates by output name, the expressions by hidden column).
+    """
+    columns: dict[str, Any] = {}
+    names: dict[int, str] = {}
+    ready: dict[str, Any] = {}
+    for name, spec in aggregates.items():
+        condition: Condition | None = getattr(spec, "where", None)
+        if condition is not None:
+            key = id(condition.expression)
+            if key not in names:
+                names[key] = f"{HIDDEN}where{len(names)}"
+                columns[names[key]] = condition.expression
+            spec = replace(spec, where=replace(condition, column=names[key]))
+        ready[name] = spec
+    return ready, columns

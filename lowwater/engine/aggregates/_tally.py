@@ -1,0 +1,148 @@
+"""Counts of distinct values: the state of quantiles and of the most frequent values.
+
+A value that is retracted is counted down, so these aggregates subtract (S-C4). Their results depend
+on the counts alone, and so not on the order in which values came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
+from lowwater.engine.aggregates._order import grouped_order, spellings
+from lowwater.engine.records.columns import Column
+from lowwater.kernels import kernels
+from lowwater.state.arrays import distinct, run_starts
+from lowwater.state.bag import Bag
+from lowwater.time import Int64Array
+
+_SPARE = 64
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often the distinct values of rows occur, by row, and in a row by value.
+
+    Args:
+        owner: The place of the row of each, int64, shape (n,), rising.
+        values: The values, shape (n,); within a row they rise in the order of their ranks.
+        counts: How often each occurs, int64, shape (n,), above 0.
+    """
+
+    owner: Int64Array
+    values: NDArray[Any]
+    counts: Int64Array
+
+
+class Summary(Protocol):
+    """What an aggregate makes of the counts of the values of each row."""
+
+    def __call__(self, counts: Counts, rows: int) -> Column:
+        """Return the result of each of so many rows."""
+        ...
+
+
+@final
+class Tally:
+    """Counts distinct values and summarises the counts.
+
+    Two parallel bags hold values and how often they came. Equal values of a row are added up when
+    the row is read, and when its values have doubled since the last pass. So a row holds at most
+    twice its distinct values (plus a constant), and a pass costs amortised O(log n) per value.
+
+    Args:
+        dtype: The dtype of what is counted.
+        ranks: Returns integers in the order of values, equal where these are.
+        summary: Makes the results.
+        coded: Returns what is counted for values; ``None``: the values themselves.
+    """
+
+    def __init__(
+        self,
+        dtype: DTypeLike,
+        ranks: Callable[[NDArray[Any]], Int64Array],
+        summary: Summary,
+        coded: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    ) -> None:
+        self._ranks = ranks
+        self._summary = summary
+        self._coded = coded
+        self.columns = (
+            StateColumn("values", dtype, None, bag=True),
+            StateColumn("counts", np.int64, None, bag=True),
+            StateColumn("distinct", np.int64),
+        )
+
+    def add(self, state: State, batch: AggregateInput) -> None:
+        if batch.values is None or not len(batch.rows):
+            return
+        values = batch.values if self._coded is None else self._coded(batch.values)
+        counts = np.ones(len(values), dtype=np.int64) if batch.signs is None else batch.signs
+        arrival = batch.arrival
+        state["values"].append(batch.rows, values, arrival)
+        state["counts"].append(batch.rows, counts, arrival)
+        grown = rows_grown(state["values"], batch.rows, state["distinct"])
+        if len(grown):
+            self._sum_up(state, grown)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        state["values"].merge(into, rows)
+        state["counts"].merge(into, rows)
+        kernels().add_at(state["distinct"], into, state["distinct"][rows])
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        owner, values, counts = self._summed(state, rows)
+        there = counts > 0  # a retraction that waits for its insert has no effect yet (S-C6)
+        if not there.all():
+            owner, values, counts = owner[there], values[there], counts[there]
+        return self._summary(Counts(owner, values, counts), len(rows))
+
+    def _sum_up(self, state: State, rows: Int64Array) -> None:
+        owner, values, counts = self._summed(state, rows)
+        left = counts != 0
+        if not left.all():
+            owner, values, counts = owner[left], values[left], counts[left]
+        state["values"].replace(rows, owner, values)
+        state["counts"].replace(rows, owner, counts)
+        state["distinct"][rows] = np.bincount(owner, minlength=len(rows))
+
+    def _summed(
+        self, state: State, rows: Int64Array
+    ) -> tuple[Int64Array, NDArray[Any], Int64Array]:
+        """Return the distinct values of rows with the sums of their counts, by row and rank.
+
+        Of equal values that are written differently, the first by their spelling stands for all.
+
+        Returns:
+            (the place of the row of each, the values, the sums).
+        """
+        values, owner = state["values"].held(rows)
+        counts, _ = state["counts"].held(rows)
+        if not len(owner):
+            return owner, values, counts
+        ranks = self._ranks(values)
+        if (texts := spellings(values)) is None:
+            order = grouped_order(owner, ranks)
+        else:
+            order = np.lexsort((texts, ranks, owner))
+        begins = np.flatnonzero(run_starts(owner[order], ranks[order]))
+        first = order[begins]
+        return owner[first], values[first], np.add.reduceat(counts[order], begins)
+
+
+def rows_grown(bag: Bag, rows: Int64Array, before: Int64Array) -> Int64Array:
+    """Return which rows hold more than twice what they held after their last pass, plus some.
+
+    Args:
+        bag: The bag.
+        rows: Rows that have just grown; they may repeat.
+        before: What each row of the table held after its last pass.
+    """
+    grown = rows[bag.counts(rows) > 2 * before[rows] + _SPARE]
+    return distinct(grown) if len(grown) else grown
