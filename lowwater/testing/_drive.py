@@ -11,6 +11,7 @@ import numpy as np
 
 from lowwater.engine.aggregates import collect
 from lowwater.engine.aggregates._base import AggregateSpec, strictest_needs
+from lowwater.engine.aggregates._conditions import WHERE, with_condition_columns
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.recorder import StageRecorder
@@ -18,6 +19,8 @@ from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import TRACED, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.evaluation import evaluated
+from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.stage_output import StageOutput
 from lowwater.engine.records.steps import (
@@ -32,7 +35,7 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
-from lowwater.errors import InvalidArgument
+from lowwater.errors import DataError, InvalidArgument
 from lowwater.pipeline.checks import checked_aggregate
 from lowwater.testing._arrivals import (
     Add,
@@ -81,9 +84,10 @@ def drive(
     Raises:
         InvalidArgument: No element has a column that the windows or the aggregates read.
     """
-    specs = _named(collect() if aggregate is None else aggregate)
-    _check_columns(scenario, windowing, specs)
-    source = _Source(scenario, windowing, specs, on_error, signs)
+    named = _named(collect() if aggregate is None else aggregate)
+    specs, conditions = with_condition_columns(named)
+    _check_columns(scenario, windowing, named)
+    source = _Source(scenario, windowing, specs, conditions, on_error, signs)
     operator = WindowOperator(
         windowing,
         specs,
@@ -188,6 +192,7 @@ class _Source:
         scenario: Arrivals,
         windowing: Windowing,
         specs: Mapping[str, AggregateSpec],
+        conditions: Mapping[str, Any],
         on_error: OnError,
         signs: Sequence[int] | None,
     ) -> None:
@@ -206,11 +211,28 @@ class _Source:
             "key": column_of([element.key for element in elements]),
             **{name: column_of([_read(element, name) for element in elements]) for name in names},
         }
+        self._add_conditions(conditions)
         self._shown = ("value", *extra)  # what a record is: see ScenarioElement.record
         self._admission = Admission(
             time="time", keys=("key",), needs=strictest_needs(specs), durations=durations,
             on_error=on_error,
         )  # fmt: skip
+
+    def _add_conditions(self, conditions: Mapping[str, Any]) -> None:
+        """Add the columns that the conditions of aggregates make.
+
+        Raises:
+            DataError: A condition fails for an element.
+        """
+        count = len(self._scenario.elements)
+        if not conditions or not count:
+            return
+        done = evaluated(WHERE, Records(self._columns, count), Expressions((), conditions))
+        for failure in done.failed:
+            raise DataError(failure.detail, where=WHERE)
+        for wrong in done.missing.values():
+            raise wrong
+        self._columns |= done.columns
 
     def inputs(self) -> Iterator[tuple[StepInput, Sequence[ScenarioElement]]]:
         """Yield each input, with the elements that a bundle's rows stand for."""

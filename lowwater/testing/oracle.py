@@ -90,7 +90,33 @@ class Picked:
         return one.time == other.time and all(_read(one, n) == _read(other, n) for n in names)
 
 
-AggregateFunction: TypeAlias = Callable[[list[Any]], Any] | Picked
+@final
+@dataclass(frozen=True, slots=True)
+class OfRecords:
+    """What an aggregate of several columns gives, such as ``top``, or one with a condition.
+
+    Args:
+        columns: The columns it reads.
+        function: From records of these columns, in order of arrival, to the result.
+        takes: Whether a record counts; ``None``: all do.
+    """
+
+    columns: tuple[str, ...]
+    function: Callable[[list[dict[str, Any]]], Any]
+    takes: Callable[[dict[str, Any]], bool] | None = None
+
+    def __call__(self, elements: Sequence[ScenarioElement]) -> Any:
+        """Return the result over elements in order of arrival."""
+        records = [{name: _read(one, name) for name in self.columns} for one in elements]
+        takes = self.takes
+        return self.function([one for one in records if takes is None or takes(one)])
+
+    def equal(self, one: ScenarioElement, other: ScenarioElement) -> bool:
+        """Return whether a retraction of one element takes the other back."""
+        return one.time == other.time and all(_read(one, n) == _read(other, n) for n in self.columns)
+
+
+AggregateFunction: TypeAlias = Callable[[list[Any]], Any] | Picked | OfRecords
 
 
 @final
@@ -116,7 +142,8 @@ def run(
         scenario: What arrived when.
         windowing: Where, when and how.
         aggregate: From a pane's values, in order of arrival, to its result; one of them is named
-            ``value``. Those that read more than the value are :class:`Picked`.
+            ``value``. Those that read more than the value are :class:`Picked` or
+            :class:`OfRecords`.
         signs: +1 for each element that comes, -1 for one that takes an equal one back (S-C1), in
             order of arrival; ``None`` if all come.
         differing: Names of the functions whose results are differences: from the result over the
@@ -371,7 +398,7 @@ class _Oracle:
     def _values(self, shown: list[_Admitted]) -> dict[str, Any]:
         values = {}
         for name, function in self.functions.items():
-            if isinstance(function, Picked):
+            if isinstance(function, (Picked, OfRecords)):
                 there, _ = _balance(shown, function.equal)
                 values[name] = function(there)
                 continue
