@@ -169,11 +169,15 @@ def probes() -> Iterator[Probe]:
         yield Probe("Aggregates", spec.name, showing(spec))
     yield Probe("Aggregates", "first(by=...)", showing(lw.first("at", by="value")))
     yield Probe("Aggregates", "last(by=...)", showing(lw.last("at", by="value")))
-    yield Probe("Aggregates", "min_by", showing(lw.min_by("even", "value")))
-    yield Probe("Aggregates", "max_by", showing(lw.max_by("even", "value")))
-    yield Probe("Aggregates", "any", showing(lw.any("even")))
-    yield Probe("Aggregates", "all", showing(lw.all("even")))
-    yield Probe("Aggregates", "count_distinct", showing(lw.count_distinct("value")))
+    for spec in (
+        lw.min_by("even", "value"), lw.max_by("even", "value"), lw.any("even"), lw.all("even"),
+        lw.count_distinct("value"),
+        lw.top(2, by="value", keep="at"), lw.most_frequent("value"), lw.quantile("value", 0.9),
+        lw.median("value"), lw.approx_quantile("value", 0.9), lw.approx_count_distinct("value"),
+    ):  # fmt: skip
+        yield Probe("Aggregates", spec.name, showing(spec))
+    conditional = lw.sum("value", where=lw.col("value") > 3)
+    yield Probe("Aggregates", "sum(where=...)", showing(conditional))
     spread = lw.combine(Spread(), "value")
     yield Probe("Aggregates", "combine(your own)", showing(spread), {"types": {"shown": "long"}})
     group = begun().key_by("key").window(lw.FixedWindows("1m"))

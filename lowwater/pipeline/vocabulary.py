@@ -44,6 +44,10 @@ _AGGREGATES = {
     **dict.fromkeys(("avg", "average"), 'mean("...")'),
     **dict.fromkeys(("count", "size"), "count()"),
     **dict.fromkeys(("n_unique", "nunique"), 'count_distinct("...")'),
+    **dict.fromkeys(("nlargest", "top", "top_k"), 'top(3, by="...", keep="...")'),
+    **dict.fromkeys(("mode", "value_counts"), 'most_frequent("...")'),
+    **dict.fromkeys(("percentile", "quantile"), 'quantile("...", 0.95)'),
+    "median": 'median("...")',
 }
 _LOOKS = {
     *("describe", "display", "head", "limit", "peek", "preview"),
@@ -102,9 +106,14 @@ _NAMES_ELSEWHERE = {
     "FinishedFiles": "PerFile",
     "mean": "average avg",
     "count": "len rows size",
-    "count_distinct": (
-        "approx_count_distinct approx_n_unique countDistinct distinct n_unique nunique"
+    "count_distinct": "countDistinct distinct n_unique nunique uniq_exact uniqExact",
+    "approx_count_distinct": (
+        "approxCountDistinct approx_distinct approx_n_unique hll_sketch_agg hyperloglog uniq"
     ),
+    "quantile": "percentile percentile_cont percentile_disc quantile_disc",
+    "approx_quantile": "approxQuantile approx_percentile percentile_approx quantileDD tdigest",
+    "top": "bottom_k nlargest topK top_k",
+    "most_frequent": "approx_top_k heavy_hitters mode value_counts",
     "std": "stddev stdev stddev_samp",
     "var": "variance var_samp",
     "collect": "agg_list array_agg collect_list implode list to_list",

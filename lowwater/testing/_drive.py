@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import numpy as np
@@ -87,7 +88,7 @@ def drive(
     named = _named(collect() if aggregate is None else aggregate)
     specs, conditions = with_condition_columns(named)
     _check_columns(scenario, windowing, named)
-    source = _Source(scenario, windowing, specs, conditions, on_error, signs)
+    source = _Source(scenario, windowing, specs, on_error, signs, conditions)
     operator = WindowOperator(
         windowing,
         specs,
@@ -192,9 +193,9 @@ class _Source:
         scenario: Arrivals,
         windowing: Windowing,
         specs: Mapping[str, AggregateSpec],
-        conditions: Mapping[str, Any],
         on_error: OnError,
         signs: Sequence[int] | None,
+        conditions: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.errors: list[ErrorRecord] = []
         self.records = Records({}, 0)

@@ -113,7 +113,9 @@ class OfRecords:
 
     def equal(self, one: ScenarioElement, other: ScenarioElement) -> bool:
         """Return whether a retraction of one element takes the other back."""
-        return one.time == other.time and all(_read(one, n) == _read(other, n) for n in self.columns)
+        return one.time == other.time and all(
+            _read(one, n) == _read(other, n) for n in self.columns
+        )
 
 
 AggregateFunction: TypeAlias = Callable[[list[Any]], Any] | Picked | OfRecords

@@ -226,6 +226,14 @@ PLACES: dict[str, Place] = {
     "by": Place(_aggregate(a=lw.max_by("n", by="v"), b=lw.min_by("n", by="v"))),
     "collect": Place(_aggregate(a=lw.collect("v"))),
     "set": Place(_aggregate(a=lw.collect_set("v"), b=lw.count_distinct("v"))),
+    "top": Place(_aggregate(a=lw.top(2, by="v", keep="n"), b=lw.top(2, by="n", keep="v"))),
+    "ties": Place(_aggregate(a=lw.top(1, by="k", keep="n", ties="v"))),
+    "frequent": Place(_aggregate(a=lw.most_frequent("v"))),
+    "quantile": Place(_aggregate(a=lw.quantile("v", 0.9), b=lw.median("v"))),
+    "approximate": Place(
+        _aggregate(a=lw.approx_quantile("v", 0.9), b=lw.approx_count_distinct("v"))
+    ),
+    "where": Place(_aggregate(a=lw.count(where=lw.col("v") > 3), b=lw.sum("n"))),
     "combiner": Place(_aggregate(a=lw.combine(Longest(), "v")), python=True),
     "group": Place(lambda s: _windows(s, "k").group()),
     "process": Place(lambda s: s.key_by("k").process(Echo()), python=True),

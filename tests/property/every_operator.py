@@ -112,6 +112,29 @@ LISTS: dict[str, Any] = {
     "kinds": lw.count_distinct("s"),
     "larges": lw.collect_set("big"),
 }
+RANKED: dict[str, Any] = {
+    "top": lw.top(2, by="v", keep=("s", "n"), ties="x"),
+    "bottom": lw.top(3, by="s", keep="v", reverse=True),
+    "tied": lw.top(1, by="n", with_ties=True),
+    "frequent": lw.most_frequent("s", n=2),
+    "larges": lw.most_frequent("big"),
+    "middle": lw.median("v"),
+    "texts": lw.quantile("s", [0.1, 0.9]),
+    "about": lw.approx_quantile("x", [0.1, 0.9]),
+    "distinct": lw.approx_count_distinct("s"),
+    "numbers": lw.approx_count_distinct("big"),
+    "few": lw.approx_count_distinct("n", precision=4),
+}
+CONDITIONS: dict[str, Any] = {
+    "rows": lw.count(where=lw.col("v") > 3),
+    "texts": lw.count("s", where=lw.col("v") > 3),
+    "total": lw.sum("v", where=lw.col("b")),
+    "mean": lw.mean("x", where=lw.col("b")),
+    "most": lw.max("v", where=lw.col("s") > "b"),
+    "list": lw.collect("n", where=lw.col("b")),
+    "last": lw.last("s", by="version", where=lw.col("v") > 3),
+    "top": lw.top(2, by="v", keep="s", where=lw.col("b")),
+}
 ADDING: dict[str, Any] = {"rows": lw.count(), "total": lw.sum("v"), "numbers": lw.collect("n")}
 
 
@@ -155,7 +178,10 @@ COMBINED: dict[str, Any] = {
     "longest": lw.combine(Longest(), "v"),
     "subtracted": lw.combine(Subtracting(), "n"),
 }
-FAMILIES = {"numbers": NUMBERS, "picks": PICKS, "lists": LISTS, "combined": COMBINED}
+FAMILIES = {
+    "numbers": NUMBERS, "picks": PICKS, "lists": LISTS, "combined": COMBINED, "ranked": RANKED,
+    "conditions": CONDITIONS,
+}  # fmt: skip
 PATIENT: dict[str, Any] = {"allowed_lateness": "90s"}
 EARLY = lw.AfterWatermark(early=lw.AfterCount(3), late=lw.AfterCount(1))
 TRIGGERS: dict[str, Any] = {

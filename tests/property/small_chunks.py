@@ -23,6 +23,8 @@ NAMES = re.compile(
 CHUNKS: dict[str, tuple[str, ...]] = {
     "engine.aggregates._lists": ("_SPARE",),
     "engine.aggregates._retractable": ("_SPARE",),
+    "engine.aggregates._tally": ("_SPARE",),
+    "engine.aggregates._top": ("_SPARE",),
     "engine.join.keyed_operator": ("_FEW_KEYS", "_GARBAGE"),
     "engine.join.keyed_records": ("_STALE",),
     "engine.join.spilled_keys": ("AT_ONCE", "_CHUNK"),

@@ -14,7 +14,6 @@ from lowwater.engine.records.admit_values import Needs as Needs
 from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
 
-
 Read: TypeAlias = tuple[pa.DataType | None, DTypeLike]
 """The Arrow type, if known, and the dtype of a column that an aggregate reads."""
 Further: TypeAlias = tuple[NDArray[Any], NDArray[np.bool_] | None]
@@ -182,14 +181,8 @@ class AggregateSpec(Protocol):
     @property
     def name(self) -> str: ...
 
-    def bind(self, type: pa.DataType | None, dtype: DTypeLike, **more: Any) -> Aggregate:
-        """Return the aggregate for a column of this Arrow type (``None``: Python objects).
-
-        Args:
-            type: The Arrow type.
-            dtype: The dtype.
-            **more: What built-in aggregates of several columns get (:func:`bound`).
-        """
+    def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+        """Return the aggregate for a column of this Arrow type (``None``: Python objects)."""
         ...
 
 
@@ -214,7 +207,7 @@ def bound(
         more["by"] = by
     if also:
         more["also"] = tuple(also)
-    return spec.bind(type, dtype, **more)
+    return spec.bind(type, dtype, **more)  # only built-in aggregates have more columns
 
 
 _STRICTEST: tuple[Needs, ...] = (

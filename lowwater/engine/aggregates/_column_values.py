@@ -72,7 +72,9 @@ class ColumnValues:
     needs: ClassVar[Needs] = "anything"
     nulls: ClassVar[bool] = True
 
-    def bind(self, type: pa.DataType | None, dtype: DTypeLike, *_by: DTypeLike) -> Aggregate:
+    def bind(
+        self, type: pa.DataType | None, dtype: DTypeLike, by: DTypeLike | None = None
+    ) -> Aggregate:
         """Return the aggregate for a column of this Arrow type and dtype."""
         return Values(type, dtype)
 

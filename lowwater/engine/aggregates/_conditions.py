@@ -83,11 +83,12 @@ def with_condition_columns(
     ready: dict[str, Any] = {}
     for name, spec in aggregates.items():
         condition: Condition | None = getattr(spec, "where", None)
-        if condition is not None:
-            key = id(condition.expression)
-            if key not in names:
-                names[key] = f"{HIDDEN}where{len(names)}"
-                columns[names[key]] = condition.expression
-            spec = replace(spec, where=replace(condition, column=names[key]))
-        ready[name] = spec
+        if condition is None:
+            ready[name] = spec
+            continue
+        key = id(condition.expression)
+        if key not in names:
+            names[key] = f"{HIDDEN}where{len(names)}"
+            columns[names[key]] = condition.expression
+        ready[name] = replace(spec, where=replace(condition, column=names[key]))
     return ready, columns

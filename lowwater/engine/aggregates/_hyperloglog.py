@@ -116,9 +116,7 @@ class ApproxDistinct:
         state["coupons"].replace(rows, owner, held)
         state["slots"][rows] = np.bincount(owner, minlength=len(rows))
 
-    def _raise_registers(
-        self, state: State, rows: Int64Array, found: NDArray[np.int32]
-    ) -> None:
+    def _raise_registers(self, state: State, rows: Int64Array, found: NDArray[np.int32]) -> None:
         """Raise the registers of rows, which may repeat; create those that are not there."""
         registers, dense = state["registers"], state["dense"]
         order = np.argsort(rows, kind="stable")
@@ -158,9 +156,7 @@ class DistinctCoupons:
         return Column(estimates(ranks, self._slots))
 
 
-def _largest(
-    held: NDArray[np.int32], owner: Int64Array
-) -> tuple[Int64Array, NDArray[np.int32]]:
+def _largest(held: NDArray[np.int32], owner: Int64Array) -> tuple[Int64Array, NDArray[np.int32]]:
     """Return the largest coupon of each owner and slot, by owner. O(n log n)."""
     order = grouped_order(owner, held.astype(np.int64))
     owner, held = owner[order], held[order]
@@ -170,9 +166,7 @@ def _largest(
     return owner[last], held[last]
 
 
-def _rank_counts(
-    owner: Int64Array, held: NDArray[np.int32], rows: int, slots: int
-) -> Int64Array:
+def _rank_counts(owner: Int64Array, held: NDArray[np.int32], rows: int, slots: int) -> Int64Array:
     """Return how many registers of each row have each rank, int64, shape (rows, 64)."""
     places = owner * _RANKS + (held & (_RANKS - 1))
     counts = np.bincount(places, minlength=rows * _RANKS).reshape(rows, _RANKS)

@@ -7,6 +7,7 @@ that the same values give the same registers there.
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,21 +60,18 @@ def _of_objects(values: NDArray[Any]) -> tuple[UInt64Array, UInt64Array]:
     if kinds <= {str}:
         return _of_texts(values)
     low, high = np.empty(len(values), np.uint64), np.empty(len(values), np.uint64)
-    plain = values.tolist()
-    words = [_word(value) for value in plain]
-    for is_of, hashed in (
-        (lambda value, word: isinstance(value, str), _of_texts),
-        (lambda value, word: word is not None, None),
-        (lambda value, word: word is None and not isinstance(value, str), _of_keys),
+    words = [_word(value) for value in values.tolist()]
+    is_number = np.fromiter((word is not None for word in words), np.bool_, len(words))
+    is_text = np.fromiter((isinstance(value, str) for value in values), np.bool_, len(words))
+    some = np.array([word for word in words if word is not None], dtype=np.int64)
+    rest = ~is_number & ~is_text
+    for rows, hashed in (
+        (is_number, partial(_of_words, some)),
+        (is_text, partial(_of_texts, values[is_text])),
+        (rest, partial(_of_keys, values[rest])),
     ):
-        chosen = np.fromiter(map(is_of, plain, words), np.bool_, len(plain))
-        if not chosen.any():
-            continue
-        if hashed is None:
-            some = np.array([word for word in words if word is not None], dtype=np.int64)
-            low[chosen], high[chosen] = _of_words(some)
-        else:
-            low[chosen], high[chosen] = hashed(values[chosen])
+        if rows.any():
+            low[rows], high[rows] = hashed()
     return low, high
 
 

@@ -155,9 +155,11 @@ class Top:
             return order[place < self._most], ends
         # Records equal to the one before in the order belong together.
         starts = run_starts(rising, ranks[order])
-        starts[tied] |= run_starts(
-            *(codes[order[tied]] for codes in (owner, ranks, *self._tie_ranks(also)))
-        ) if len(tied) else False
+        starts[tied] |= (
+            run_starts(*(codes[order[tied]] for codes in (owner, ranks, *self._tie_ranks(also))))
+            if len(tied)
+            else False
+        )
         first_of_run = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
         return order[place[first_of_run] < self._most], ends
 
@@ -178,9 +180,7 @@ class Top:
         if not len(places) or not (also or spellings(values) is not None):
             return places
         rows = order[places]
-        some = [
-            (data[rows], None if valid is None else valid[rows]) for data, valid in also
-        ]
+        some = [(data[rows], None if valid is None else valid[rows]) for data, valid in also]
         columns = [owner[rows], ranks[rows], *(code for each in some for code in _codes(each))]
         for data, _ in (*some, (values[rows], None)):
             if (texts := spellings(data)) is not None:

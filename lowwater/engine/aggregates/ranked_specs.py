@@ -106,9 +106,7 @@ def _top_options(
 
 
 @explained(col="column", field="column", k="n")
-def most_frequent(
-    column: str = VALUE, n: int = 10, *, where: nw.Expr | None = None
-) -> BuiltIn:
+def most_frequent(column: str = VALUE, n: int = 10, *, where: nw.Expr | None = None) -> BuiltIn:
     """List the most frequent values, with exact counts: ``{"value": ..., "count": ...}``.
 
     The most frequent value comes first, and of values with equal counts the smaller one. Nulls are
@@ -145,9 +143,7 @@ def most_frequent(
 
 
 @explained(col="column", field="column", quantile="q", quantiles="q")
-def quantile(
-    column: str, q: float | Sequence[float], *, where: nw.Expr | None = None
-) -> BuiltIn:
+def quantile(column: str, q: float | Sequence[float], *, where: nw.Expr | None = None) -> BuiltIn:
     """Pick the value at a fraction of the sorted values, exactly; null for no values.
 
     It is a value of the column, by nearest rank: number ``ceil(q * n)`` of n values, counted from
@@ -233,7 +229,7 @@ def approx_quantile(
     listed = not isinstance(q, (int, float))
     bins = log_bins(*_checked_bins(error, between))
 
-    def make(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    def make(type: pa.DataType | None, _dtype: DTypeLike) -> Aggregate:
         if type is not None and pa.types.is_decimal(type):
             raise InvalidArgument(
                 "approx_quantile of decimals is not exact, so it is not computed from them",
@@ -277,8 +273,10 @@ def approx_count_distinct(
     approx_count_distinct('user')
     """
     least, most = _LEAST_PRECISION, _MOST_PRECISION
-    if isinstance(precision, bool) or not isinstance(precision, int) or not (
-        least <= precision <= most
+    if (
+        isinstance(precision, bool)
+        or not isinstance(precision, int)
+        or not (least <= precision <= most)
     ):
         raise InvalidArgument(
             f"{describe('precision', precision)} must be an int from {least} to {most}",
@@ -307,8 +305,8 @@ def _names(columns: str | Sequence[str], what: str) -> tuple[str, ...]:
     return tuple(column_name(name, what) for name in given)
 
 
-def _checked_fractions(q: object, where: str) -> tuple[float, ...]:
-    given = (q,) if isinstance(q, (int, float)) else q
+def _checked_fractions(q: Any, where: str) -> tuple[float, ...]:
+    given: Any = (q,) if isinstance(q, (int, float)) else q
     is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
     if not is_listed or not given or not all(map(_is_fraction, given)):
         raise InvalidArgument(
@@ -323,7 +321,7 @@ def _is_fraction(q: object) -> bool:
     return isinstance(q, (int, float)) and not isinstance(q, bool) and 0 <= q <= 1
 
 
-def _checked_bins(error: object, between: object) -> tuple[float, float, float]:
+def _checked_bins(error: Any, between: Any) -> tuple[float, float, float]:
     if not isinstance(error, float) or not 0 < error < 1:
         raise InvalidArgument(
             f"{describe('error', error)} must be a float above 0 and below 1",
@@ -331,7 +329,7 @@ def _checked_bins(error: object, between: object) -> tuple[float, float, float]:
             hint="Write error=0.01 for 1 %",
         )
     try:
-        low, high = map(float, between)  # type: ignore[call-overload]  # or it raises
+        low, high = map(float, between)
     except (TypeError, ValueError):
         low, high = 0.0, 0.0
     if not 0 < low < high < float("inf"):

@@ -16,8 +16,8 @@ from lowwater.engine.aggregates._after_integers import (
     variance_of_both,
 )
 from lowwater.engine.aggregates._base import Aggregate, Needs
-from lowwater.engine.aggregates._conditions import Condition, condition_of
 from lowwater.engine.aggregates._combine import Combine, Combiner, checked_combiner
+from lowwater.engine.aggregates._conditions import Condition, condition_of
 from lowwater.engine.aggregates._decimals import DecimalMean, DecimalSum
 from lowwater.engine.aggregates._integers import (
     IntegerMean,
@@ -41,6 +41,7 @@ from lowwater.errors import InvalidArgument, describe, explained
 
 if TYPE_CHECKING:
     import narwhals as nw
+
 
 @explained(col="column", field="column")
 def count(column: str | None = None, *, where: nw.Expr | None = None) -> BuiltIn:
@@ -73,7 +74,8 @@ def sum(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     once.
     """
     return BuiltIn(
-        "sum", column_name(column), "numbers", _sum, make_signed=_signed_sum, differs=True, rejoins=sum,
+        "sum", column_name(column), "numbers", _sum, make_signed=_signed_sum, differs=True,
+        rejoins=sum,
         together=sum_of_both, where=condition_of(where),
     )  # fmt: skip
 
@@ -98,7 +100,8 @@ def mean(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
 def min(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the smallest value of any ordered type; null for no values."""
     return BuiltIn(
-        "min", column_name(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=False),
+        "min", column_name(column), "ordered",
+        lambda type, dtype: Extreme(type, dtype, largest=False),
         rejoins=min, where=condition_of(where),
     )  # fmt: skip
 
@@ -107,7 +110,8 @@ def min(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
 def max(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the largest value of any ordered type; null for no values."""
     return BuiltIn(
-        "max", column_name(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=True),
+        "max", column_name(column), "ordered",
+        lambda type, dtype: Extreme(type, dtype, largest=True),
         rejoins=max, where=condition_of(where),
     )  # fmt: skip
 
@@ -122,6 +126,7 @@ def var(column: str = VALUE, *, ddof: int = 1, where: nw.Expr | None = None) -> 
     Args:
         column: The column.
         ddof: Delta degrees of freedom: the divisor is ``n - ddof``; 0 for a population variance.
+        where: Counts only the elements for which this expression is true, as for :func:`count`.
     """
     return _spread("var", column, ddof, condition_of(where), root=False)
 
@@ -133,9 +138,7 @@ def std(column: str = VALUE, *, ddof: int = 1, where: nw.Expr | None = None) -> 
 
 
 @explained(col="column", field="column", order_by="by", version="by")
-def first(
-    column: str = VALUE, *, by: str | None = None, where: nw.Expr | None = None
-) -> BuiltIn:
+def first(column: str = VALUE, *, by: str | None = None, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the value with the earliest event time (ties: first to arrive); null for no values.
 
     Args:
@@ -143,14 +146,13 @@ def first(
         by: The column that decides which value is first, before the event time does: the value
             with the smallest ``by`` wins, at equal ``by`` the one with the earliest event time. As
             for :func:`last`.
+        where: Counts only the elements for which this expression is true, as for :func:`count`.
     """
     return _endmost("first", column, by, condition_of(where), last=False)
 
 
 @explained(col="column", field="column", order_by="by", version="by")
-def last(
-    column: str = VALUE, *, by: str | None = None, where: nw.Expr | None = None
-) -> BuiltIn:
+def last(column: str = VALUE, *, by: str | None = None, where: nw.Expr | None = None) -> BuiltIn:
     """Keep the value with the latest event time (ties: last to arrive); null for no values.
 
     Args:
@@ -159,6 +161,7 @@ def last(
             the largest ``by`` wins, at equal ``by`` the one with the latest event time. It may have
             any ordered type, and a NaN is invalid, as for :func:`max`. Records in which ``column``
             or ``by`` is null are ignored.
+        where: Counts only the elements for which this expression is true, as for :func:`count`.
 
     >>> last("status"), last("status", by="version")
     (last('status'), last('status', by='version'))
@@ -180,6 +183,7 @@ def max_by(column: str, by: str, *, where: nw.Expr | None = None) -> BuiltIn:
     Args:
         column: The column of the result, of any type.
         by: The column that decides, of any ordered type; a NaN is invalid, as for :func:`max`.
+        where: Counts only the elements for which this expression is true, as for :func:`count`.
 
     >>> max_by("player", "points")
     max_by('player', by='points')
@@ -198,6 +202,7 @@ def min_by(column: str, by: str, *, where: nw.Expr | None = None) -> BuiltIn:
     Args:
         column: The column of the result, of any type.
         by: The column that decides, of any ordered type; a NaN is invalid, as for :func:`min`.
+        where: Counts only the elements for which this expression is true, as for :func:`count`.
     """
     by = column_name(by, "by")
     return _endmost("min_by", column, by, condition_of(where), last=False, nulls=True)
@@ -248,6 +253,7 @@ def combine(
             ``extract_output``, and optionally ``remove_input``.
         column: The column it reads.
         name: The output's default name.
+        where: Counts only the elements for which this expression is true, as for :func:`count`.
 
     Raises:
         InvalidArgument: The object lacks one of the four, or one has other parameters.
@@ -327,9 +333,7 @@ def _endmost(
     )  # fmt: skip
 
 
-def _spread(
-    name: str, column: str, ddof: int, where: Condition | None, *, root: bool
-) -> BuiltIn:
+def _spread(name: str, column: str, ddof: int, where: Condition | None, *, root: bool) -> BuiltIn:
     if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
         raise InvalidArgument(
             f"{describe('ddof', ddof)} must be an int of at least 0", hint="Use 0 or 1"
@@ -349,7 +353,8 @@ def _spread(
         return made
 
     return BuiltIn(
-        name, column_name(column), "numbers", make(Variance), options, make_signed=make(SignedVariance),
+        name, column_name(column), "numbers", make(Variance), options,
+        make_signed=make(SignedVariance),
         together=variance_of_both(ddof=ddof, root=root), where=where,
     )  # fmt: skip
 
@@ -362,6 +367,7 @@ def _kept(
     rejoins: Callable[[str], BuiltIn] | None = None,
 ) -> BuiltIn:
     return BuiltIn(
-        name, column_name(column), "anything", lambda type, dtype: Collect(type, dtype, shape=shape),
+        name, column_name(column), "anything",
+        lambda type, dtype: Collect(type, dtype, shape=shape),
         rejoins=rejoins, lists=rejoins is not None, where=where,
     )  # fmt: skip

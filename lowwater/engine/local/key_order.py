@@ -23,7 +23,11 @@ from lowwater.time import Int64Array
 AT, WHOSE = HIDDEN + "order_at", HIDDEN + "order_whose"
 """Hidden columns that records are sorted by, int64; records equal in both stay in their order."""
 _ORDERLESS = frozenset(
-    ("count", "sum", "mean", "var", "std", "min", "max", "any", "all", "count_distinct")
+    (
+        *("count", "sum", "mean", "var", "std", "min", "max", "any", "all", "count_distinct"),
+        *("top", "most_frequent", "quantile", "median"),
+        *("approx_quantile", "approx_count_distinct"),
+    )
 )
 
 

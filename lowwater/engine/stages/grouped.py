@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import Needs, strictest_needs
 from lowwater.engine.graph.described import described_aggregates
+from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
@@ -18,6 +19,7 @@ from lowwater.engine.graph.outline import outline, spec_text
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.stages.kind import StageKind
+from lowwater.engine.stages.triggered import aggregate_findings
 from lowwater.engine.window.aggregation import result_type
 from lowwater.time import Int64Array
 
@@ -65,6 +67,9 @@ class Grouped(StageKind):
     def summary(self, stage: Stage) -> Iterator[str]:
         for name, spec in self.aggregates.items():
             yield f"{name} = {spec_text(spec)}"
+
+    def findings(self, stage: Stage, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
+        return aggregate_findings(self.aggregates, where)
 
     def emitted_types(self, stage: Stage, types: InputTypes) -> dict[str, pa.DataType | None]:
         return {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lowwater.display.text import shown
+from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.described import repr_text
 from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.sources import BUNDLE_SIZE
@@ -33,6 +34,20 @@ def described_windowing(windowing: Windowing) -> dict[str, Any]:
         "on_time": windowing.on_time,
         "timestamps": windowing.timestamps,
     }
+
+
+def aggregate_findings(aggregates: Mapping[str, AggregateSpec], where: str) -> Iterator[Finding]:
+    """Yield what is worth knowing about aggregates: those whose state has a bounded alternative.
+
+    Args:
+        aggregates: The aggregates by output name.
+        where: The name of the stage.
+    """
+    for name, spec in aggregates.items():
+        advice: tuple[str, str] | None = getattr(spec, "advice", None)
+        if advice is not None:
+            what, hint = advice
+            yield Finding("note", f"{name}={shown(spec)}: {what}", where, hint)
 
 
 def windowing_findings(

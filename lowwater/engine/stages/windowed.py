@@ -19,7 +19,11 @@ from lowwater.engine.graph.outline import outline, spec_text
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.stages.kind import StageKind
-from lowwater.engine.stages.triggered import described_windowing, windowing_findings
+from lowwater.engine.stages.triggered import (
+    aggregate_findings,
+    described_windowing,
+    windowing_findings,
+)
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import Int64Array
@@ -92,4 +96,5 @@ class Windowed(StageKind):
         }
 
     def findings(self, stage: Stage, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
-        return windowing_findings(self.windowing, where, upstream)
+        yield from windowing_findings(self.windowing, where, upstream)
+        yield from aggregate_findings(self.aggregates, where)

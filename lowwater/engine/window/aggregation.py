@@ -313,9 +313,9 @@ class _Part:
             self._bind()
 
     def _bind(self) -> None:
-        dtype, *rest = (read.dtype for read in self._reads if read.dtype is not None)
-        by = rest.pop(0) if self._has_by else None
-        also = [(read.type, read.dtype) for read in self._reads[len(self._reads) - len(rest) :]]
+        types = [(read.type, read.dtype) for read in self._reads if read.dtype is not None]
+        (_, dtype), *also = types
+        by = also.pop(0)[1] if self._has_by else None
         before = getattr(self._aggregate, "notes", {})
         self._aggregate = bound(self._spec, self._reads[0].type, dtype, by, also)
         together = getattr(getattr(self._spec, "plain", self._spec), "together", None)
