@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lowwater.engine.aggregates import Combiner as Combiner
     from lowwater.engine.aggregates import all as all
     from lowwater.engine.aggregates import any as any
-    from lowwater.engine.aggregates import approx_count_distinct as approx_count_distinct
-    from lowwater.engine.aggregates import approx_quantile as approx_quantile
     from lowwater.engine.aggregates import collect as collect
     from lowwater.engine.aggregates import collect_set as collect_set
     from lowwater.engine.aggregates import combine as combine
@@ -36,15 +34,19 @@ if TYPE_CHECKING:
     from lowwater.engine.aggregates import max as max
     from lowwater.engine.aggregates import max_by as max_by
     from lowwater.engine.aggregates import mean as mean
-    from lowwater.engine.aggregates import median as median
     from lowwater.engine.aggregates import min as min
     from lowwater.engine.aggregates import min_by as min_by
-    from lowwater.engine.aggregates import most_frequent as most_frequent
-    from lowwater.engine.aggregates import quantile as quantile
     from lowwater.engine.aggregates import std as std
     from lowwater.engine.aggregates import sum as sum
-    from lowwater.engine.aggregates import top as top
     from lowwater.engine.aggregates import var as var
+    from lowwater.engine.aggregates.ranked_specs import (
+        approx_count_distinct as approx_count_distinct,
+    )
+    from lowwater.engine.aggregates.ranked_specs import approx_quantile as approx_quantile
+    from lowwater.engine.aggregates.ranked_specs import median as median
+    from lowwater.engine.aggregates.ranked_specs import most_frequent as most_frequent
+    from lowwater.engine.aggregates.ranked_specs import quantile as quantile
+    from lowwater.engine.aggregates.ranked_specs import top as top
     from lowwater.engine.graph.clocks import ArrivalClock as ArrivalClock
     from lowwater.engine.graph.clocks import ManualClock as ManualClock
     from lowwater.engine.graph.clocks import WallClock as WallClock
@@ -174,9 +176,11 @@ if TYPE_CHECKING:
 _PLACES = {
     "lowwater.engine.records.column_expressions": "Expr col lit",
     "lowwater.engine.aggregates": (
-        "AggregateSpec Combiner all any approx_count_distinct approx_quantile collect collect_set "
-        "combine count count_distinct first last max max_by mean median min min_by most_frequent "
-        "quantile std sum top var"
+        "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
+        "last max max_by mean min min_by std sum var"
+    ),
+    "lowwater.engine.aggregates.ranked_specs": (
+        "approx_count_distinct approx_quantile median most_frequent quantile top"
     ),
     "lowwater.engine.graph.clocks": "ArrivalClock ManualClock WallClock",
     "lowwater.engine.graph.metrics": "Metrics",

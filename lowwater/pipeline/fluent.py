@@ -29,7 +29,6 @@ from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InternalError, InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates
-from lowwater.pipeline.conditions import with_conditions
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.record_steps import GroupedRecords, Steps
@@ -46,6 +45,7 @@ from lowwater.pipeline.stages import (
     process_stage,
     public_names,
     window_stage,
+    with_conditions,
 )
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.pipeline.window_options import WindowOptions

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.aggregates._base import strictest_needs
+from lowwater.engine.aggregates._conditions import WHERE, with_condition_columns
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Flow, Read, Stage, admission_of, is_signed
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import (
     MICROS_UTC,
     RESERVED,
@@ -133,6 +135,8 @@ def _is_hidden(step: Step) -> bool:
     return isinstance(step, (AddComputed, AddWhole))
 
 
+StreamT = TypeVar("StreamT", bound=StreamParts)
+
 _LONGEST_NAME = 1_000
 
 
@@ -165,6 +169,32 @@ def check_keys(
                 where=where,
                 hint="Rename it with with_columns",
             )
+
+
+def with_conditions(
+    stream: StreamT, aggregates: Mapping[str, AggregateSpec]
+) -> tuple[StreamT, dict[str, AggregateSpec]]:
+    """Return a stream with the columns of conditions, and the aggregates, which read these.
+
+    Raises:
+        InvalidArgument: A condition reads a column that is missing, or its result is not bool.
+    """
+    ready, columns = with_condition_columns(aggregates)
+    if not columns:
+        return stream, ready
+    stream = stream._with(WithColumns(Expressions((), columns), WHERE))
+    for name, spec in ready.items():
+        where = getattr(spec, "where", None)
+        if where is None or stream._schema is None:
+            continue
+        kind = stream._schema.field(where.column).type
+        if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+            raise InvalidArgument(
+                f"the condition of {name}={spec!r} has type {kind}, not bool",
+                where=WHERE,
+                hint='Compare something, as in where=lw.col("price") < 10',
+            )
+    return stream, ready
 
 
 def window_stage(

@@ -45,7 +45,6 @@ from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, explains, nearest
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.pipeline.checks import checked_aggregates, checked_expressions
-from lowwater.pipeline.conditions import with_conditions
 from lowwater.pipeline.forms import as_pandas, as_polars
 from lowwater.pipeline.joined_keys import TableKey, joined_key
 from lowwater.pipeline.joins import (
@@ -67,6 +66,7 @@ from lowwater.pipeline.stages import (
     checked_name,
     emitted_as_records,
     public_names,
+    with_conditions,
 )
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike, duration

@@ -10,12 +10,6 @@ from lowwater.engine.aggregates._base import StateColumn as StateColumn
 from lowwater.engine.aggregates._combine import Combiner as Combiner
 from lowwater.engine.aggregates._combine import checked_combiner as checked_combiner
 from lowwater.engine.aggregates._retractable import signed_specs as signed_specs
-from lowwater.engine.aggregates.ranked_specs import approx_count_distinct as approx_count_distinct
-from lowwater.engine.aggregates.ranked_specs import approx_quantile as approx_quantile
-from lowwater.engine.aggregates.ranked_specs import median as median
-from lowwater.engine.aggregates.ranked_specs import most_frequent as most_frequent
-from lowwater.engine.aggregates.ranked_specs import quantile as quantile
-from lowwater.engine.aggregates.ranked_specs import top as top
 from lowwater.engine.aggregates.specs import all as all
 from lowwater.engine.aggregates.specs import any as any
 from lowwater.engine.aggregates.specs import collect as collect

@@ -20,14 +20,14 @@ from lowwater.engine.aggregates._base import (
     StateColumn,
     bound,
 )
-from lowwater.engine.aggregates._conditions import Condition
-from lowwater.engine.aggregates._equality import equality_codes
-from lowwater.engine.aggregates._further import (
+from lowwater.engine.aggregates._column_values import (
     further_columns,
     further_of,
     further_values,
     valid_name,
 )
+from lowwater.engine.aggregates._conditions import Condition
+from lowwater.engine.aggregates._equality import equality_codes
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument
 from lowwater.state.arrays import run_starts

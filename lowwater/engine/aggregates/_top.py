@@ -10,8 +10,12 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, Further, Read, State, StateColumn
-from lowwater.engine.aggregates._column_values import list_column
-from lowwater.engine.aggregates._further import further_columns, further_of, further_values
+from lowwater.engine.aggregates._column_values import (
+    further_columns,
+    further_of,
+    further_values,
+    list_column,
+)
 from lowwater.engine.aggregates._order import grouped_order, ranks_of, ranks_of_any, spellings
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels

@@ -141,7 +141,8 @@ def test_values_of_every_kind_that_can_be_a_key() -> None:
 
     values: list[Any] = [
         1, "1", b"1", Decimal("1.5"), dt.date(2000, 1, 1), dt.timedelta(1), (1, "a"),
-        uuid.UUID(int=1), 2**80, 2**80 + 1, "\ud800", frozenset({1}), dt.datetime(2000, 1, 1, tzinfo=dt.UTC),
+        uuid.UUID(int=1), 2**80, 2**80 + 1, "\ud800", frozenset({1}),
+        dt.datetime(2000, 1, 1, tzinfo=dt.UTC),
     ]  # fmt: skip
     given = np.empty(len(values), dtype=object)
     given[:] = values
