@@ -353,6 +353,18 @@ def _of_aggregates() -> Iterator[Line]:
         given = ", ".join(map(_text, values)) or "no record"
         made = _aggregated(values, getattr(lw, name)("v"))
         yield Line("Aggregates", given, f"`{name}`", made, lambda row: _text(row["r"]))
+    for values, spec in (
+        ([BIG, float(2**53), 1], lw.top(2, by="v")), (["b", None, "é"], lw.top(1, by="v")),
+        ([1, 1.0, True, "1", None], lw.most_frequent("v")), (cents, lw.median("v")),
+        ([3, 1, 2, None], lw.quantile("v", [0, 0.5, 1])), ([0.0, -8.0, 1e12], lw.approx_quantile(
+            "v", [0, 0.5, 1])), (cents, lw.approx_quantile("v", 0.5)),
+        ([1.0, math.nan], lw.median("v")), ([1, 1.0, "", None], lw.approx_count_distinct("v")),
+        ([1, None, 3], lw.count(where=lw.col("v") > 1)), ([1, 2**62], lw.count(
+            where=lw.col("v") * 4 > 1)), ([1, 2], lw.count(where=lw.col("v"))),
+    ):  # fmt: skip
+        given = ", ".join(map(_text, values))
+        made = _aggregated(values, spec)
+        yield Line("Aggregates", given, f"`{spec!r}`", made, lambda row: _text(row["r"]))
 
 
 def _keyed(values: list[Any]) -> Callable[[Path], Any]:
