@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from lowwater.engine.records.column_expressions import Expr as Expr
     from lowwater.engine.records.column_expressions import col as col
     from lowwater.engine.records.column_expressions import lit as lit
+    from lowwater.engine.records.column_expressions import when as when
     from lowwater.engine.records.panes import ErrorRecord as ErrorRecord
     from lowwater.engine.records.panes import LateRecord as LateRecord
     from lowwater.engine.records.panes import Pane as Pane
@@ -174,7 +175,7 @@ if TYPE_CHECKING:
     from lowwater.windows import Window as Window
 
 _PLACES = {
-    "lowwater.engine.records.column_expressions": "Expr col lit",
+    "lowwater.engine.records.column_expressions": "Expr col lit when",
     "lowwater.engine.aggregates": (
         "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
         "last max max_by mean min min_by std sum var"

@@ -128,6 +128,7 @@ _NAMES_ELSEWHERE = {
     "sum": "total",
     "col": "Column column field",
     "lit": "literal",
+    "when": "case case_when if_else ifelse iff where",
     "from_iterable": "Create from_collection from_dicts from_elements from_list from_records",
     "from_frame": "from_dataframe from_df from_polars",
     "from_arrow": "from_pyarrow from_table",

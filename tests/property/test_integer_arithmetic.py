@@ -83,7 +83,7 @@ def chosen(least: int, test: Tree, yes: Tree, no: Tree) -> Tree:
         value = in_range(test[1](record))
         return in_range((yes if value is not None and value < least else no)[1](record))
 
-    return nw.when(test[0] < least).then(yes[0]).otherwise(no[0]), compute
+    return lw.when(test[0] < least, yes[0], no[0]), compute
 
 
 COLUMNS: Any = st.sampled_from("abc").map(lambda name: (lw.col(name), operator.itemgetter(name)))

@@ -72,6 +72,9 @@ WITHIN: dict[str, list[Case]] = {
     "sqrt": [lambda: f().sqrt()],
     "str.contains": [lambda: s().str.contains("a")],
     "str.ends_with": [lambda: s().str.ends_with("a")],
+    "str.extract": [
+        lambda: s().str.extract("a|(b)"), lambda: s().str.extract("(?:-(.*))?"),
+    ],
     "str.head": [lambda: s().str.head(2)],
     "str.len_chars": [lambda: s().str.len_chars()],
     "str.pad_end": [lambda: s().str.pad_end(9)],
@@ -139,7 +142,10 @@ WITHIN: dict[str, list[Case]] = {
     "selectors": [lambda: ncs.numeric() * 2],
     "struct": [lambda: nw.struct(i(), s())],
     "sum_horizontal": [lambda: nw.sum_horizontal(i(), f())],
-    "when": [lambda: nw.when(i() > 1).then(f()).otherwise(0.5), lambda: nw.when(i() > 1).then(2)],
+    "when": [
+        lambda: nw.when(i() > 1).then(f()).otherwise(0.5), lambda: nw.when(i() > 1).then(2),
+        lambda: lw.when(i() > 1, f(), 0.5), lambda: lw.when(s() == "a", "b"),
+    ],
     "+": [lambda: i() + f(), lambda: 1 + i(), lambda: i() - f(), lambda: 1 - i()],
     "*": [lambda: i() * 2, lambda: i() / 3, lambda: 3 / i(), lambda: i() / 1e9, lambda: f() / i()],
     "//": [lambda: i() // 3, lambda: 7 // i(), lambda: i() % 3, lambda: f() // i()],
