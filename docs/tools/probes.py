@@ -195,6 +195,9 @@ def probes() -> Iterator[Probe]:
         "map": lambda: counted(begun().map(_same)),
         "map_async": lambda: counted(begun().map_async(_same_from_outside)),
         "flat_map": lambda: counted(begun().flat_map(lambda record: [record, record])),
+        "explode": lambda: counted(
+            begun().with_columns(parts=lw.col("key").str.split("e")).explode("parts")
+        ),
         "map_batches": lambda: counted(begun().map_batches(lambda batch: batch)),
         "deduplicate": lambda: counted(begun().deduplicate(id="value", within="1m")),
         "deduplicate(id with the key in it)": lambda: counted(

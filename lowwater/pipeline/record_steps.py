@@ -181,6 +181,30 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         """
         return self.to_stream()._with(FlatMap(checked_function("flat_map", function)))
 
+    @explained(columns="column", name="column", by="column")
+    def explode(self, column: str) -> Stream:
+        """Replace each record by one for each item of a list; by none for null and an empty list.
+
+        The item takes the place of the list in its column, and the other columns are repeated. The
+        records come in the order of the items. Lists of Arrow (``list``, ``large_list`` and
+        ``fixed_size_list``) and of Python, tuples and arrays of numpy are lists; text and mappings
+        are none. A record with another value is a dead letter (``not_a_list``).
+
+        >>> import lowwater as lw
+        >>> orders = [{"at": "2000-01-01T12:00Z", "id": 7, "items": ["pen", "ink"]}]
+        >>> stream = lw.from_iterable(orders, time="at").explode("items")
+        >>> [(one.value["id"], one.value["items"]) for one in stream.run()]
+        [(7, 'pen'), (7, 'ink')]
+
+        Args:
+            column: The column of lists. Its type is then that of the items.
+
+        Raises:
+            InvalidArgument: There is no such column, it is known to hold no lists, or it has the
+                event times or times of arrival.
+        """
+        return self.to_stream()._exploded(column)
+
     def map_batches(self, function: BatchFunction) -> Stream:
         """Replace batches of records by the result of a function of Arrow batches.
 

@@ -16,6 +16,7 @@ from lowwater.engine.graph.graph import Flow, Read, Stage, admission_of, is_sign
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.explode import Explode
 from lowwater.engine.records.pane_table import (
     MICROS_UTC,
     RESERVED,
@@ -97,6 +98,26 @@ class StreamParts:
             names = _common_names(names, other._known)
             schema = common_schema(schema, other._schema)
         return replace(self, _flows=tuple(flows), _schema=schema, _names=names)
+
+    def _exploded(self, column: object) -> Self:
+        if not isinstance(column, str):
+            raise InvalidArgument(
+                f"{describe('column', column)} is not the name of a column",
+                where="explode",
+                hint='Write explode("items"); several lists one after the other',
+            )
+        known = None if self._known is None else public_names(self._known)
+        if known is not None and column not in self._always_selected():
+            require_names((column,), known, "explode")
+        if column in self._always_selected() or column.startswith(HIDDEN):
+            is_time = any(flow.time == column for flow in self._flows)
+            raise InvalidArgument(
+                f"the column {column!r} has the {'event times' if is_time else 'times of arrival'} "
+                "of the records, so it holds no lists",
+                where="explode",
+                hint="Name the column of lists",
+            )
+        return self._with(Explode(column))
 
     def _deduplicated(self, deduplication: Deduplication) -> Self:
         if self._known is not None:

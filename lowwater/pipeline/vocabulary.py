@@ -13,7 +13,8 @@ _STEPS_ELSEWHERE = {
     "with_columns": "assign withColumn with_column mutate",
     "select": "drop project",
     "map": "ParDo apply foreach par_do pipe transform",
-    "flat_map": "FlatMap explode flatMap",
+    "flat_map": "FlatMap flatMap",
+    "explode": "UNNEST explode_outer list_explode unnest unwind",
     "map_batches": "MapElements mapInArrow map_partitions",
     "union": "concat connect merge unionByName append",
     "join": "CoGroupByKey antiJoin anti_join coGroup cogroup crossJoin fullOuterJoin innerJoin "

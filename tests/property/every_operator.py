@@ -642,6 +642,11 @@ def none_or_two(record: Any) -> Iterable[Any]:
     return [{**record, "copy": copy} for copy in range(record["n"] % 3)]
 
 
+def with_items(record: Any) -> Any:
+    items = None if record["n"] % 7 == 0 else [record["n"], "x", None][: record["n"] % 4]
+    return {**record, "items": "no list" if record["n"] % 31 == 0 else items}
+
+
 def is_small(record: Any) -> bool:
     return bool(record["n"] % 10 < 7)
 
@@ -663,11 +668,15 @@ STEPS: dict[str, Build] = {
     ),
     "select": lambda stream: stream.select("k", "n", twice=lw.col("n") * 2),
     "map_batches": lambda stream: stream.map_batches(shortened),
+    "explode": lambda stream: (
+        stream.with_columns(s=lw.col("s").str.split("1")).explode("s").select("k", "n", "s")
+    ),
     "map_async": lambda stream: stream.map_async(more_from_outside, capacity=7),
 }
 CALLING: dict[str, Build] = {
     "map": lambda stream: stream.map(more),
     "flat_map": lambda stream: stream.flat_map(none_or_two),
+    "explode lists of Python": lambda stream: stream.map(with_items).explode("items"),
     "filter by function": lambda stream: stream.filter(is_small),
     "key by function": lambda stream: (
         stream.key_by(key_of).window(WINDOWS["fixed"]).aggregate(**ADDING)

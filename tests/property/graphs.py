@@ -279,6 +279,8 @@ def _input(draw: st.DrawFn, nodes: Sequence[Node]) -> Stream:
         stream = stream.map_batches(_whole)
     elif step == 2 and not any(is_signed(flow) for flow in stream._flows):
         stream = stream.flat_map(_odd_ones_twice)
+    elif step == 3:
+        stream = stream.with_columns(n=nw.list("n", "n")).explode("n")
     return stream
 
 

@@ -30,7 +30,7 @@ class StepMetrics:
     Args:
         step: The step, such as ``"filter"``.
         taken: Records that it was given: those of the next three.
-        passed: Records that passed. ``flat_map`` may have made any number of each.
+        passed: Records that passed. ``flat_map`` and ``explode`` may have made any number of each.
         filtered: Records that it dropped without a dead letter.
         dead: Records that it rejected.
         made: Records that it output.

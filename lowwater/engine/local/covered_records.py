@@ -16,6 +16,7 @@ from lowwater.engine.records.admission import Admission
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.elementwise import copied_column
+from lowwater.engine.records.explode import Explode
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -155,7 +156,7 @@ def _makes(step: Step, time: str) -> bool:
             return is_open or time in made.named
         case AddComputed(name=name):
             return name == time
-        case Filter() | FlatMap() | AddWhole():
+        case Filter() | FlatMap() | Explode() | AddWhole():
             return False
         case _:
             return True

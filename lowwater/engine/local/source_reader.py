@@ -33,6 +33,7 @@ from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.async_calls import MapAsync
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.explode import Explode
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
 from lowwater.engine.records.stage_bundle import StageBundle
@@ -531,7 +532,7 @@ class SourceReader:
             rows is not None
             and rows <= self._size
             and not isinstance(self._clock, ArrivalClock)
-            and not any(isinstance(step, (FlatMap, MapBatches)) for step in steps)
+            and not any(isinstance(step, (FlatMap, Explode, MapBatches)) for step in steps)
         )
 
     def _arrivals(self, records: Records) -> int | Int64Array | None:
@@ -767,7 +768,7 @@ def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
     return bool(steps) and not any(time in step.expressions.named for step in makes)
 
 
-_CHANGING = (Filter, FlatMap, MapBatches)
+_CHANGING = (Filter, FlatMap, Explode, MapBatches)
 """Steps that may output fewer or more records than they take."""
 
 

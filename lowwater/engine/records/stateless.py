@@ -28,6 +28,7 @@ from lowwater.engine.records.calls import (
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.elementwise import reading_of
 from lowwater.engine.records.evaluation import CONDITION, evaluated
+from lowwater.engine.records.explode import Explode
 from lowwater.engine.records.expressions import Expressions, frame_of
 from lowwater.engine.records.stepping import Rejected, Step, StepKind, Stepped
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
@@ -386,6 +387,9 @@ def check_columns_read(steps: Iterable[Step], records: Records) -> None:
             given = Expressions((step.condition,))
         elif isinstance(step, (WithColumns, Select)):
             given = step.expressions
+        elif isinstance(step, Explode):
+            require_names((step.column,), known, step.method)
+            continue
         elif isinstance(step, (Filter, AddComputed)):
             continue
         else:

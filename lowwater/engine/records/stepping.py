@@ -108,7 +108,7 @@ class StepCount(NamedTuple):
 
     Args:
         taken: How many it was given.
-        passed: How many of them passed; those of ``flat_map`` may have become any number.
+        passed: How many of them passed; ``flat_map`` and ``explode`` may make any number of each.
         filtered: How many it dropped without a dead letter.
         dead: How many it rejected.
         made: How many records it output.

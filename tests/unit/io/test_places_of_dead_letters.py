@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -99,6 +100,9 @@ STEPS: dict[str, Callable[[Any], Any]] = {
     "filter": lambda stream: stream.filter(lw.col("n") % 3 != 0),
     "map": lambda stream: stream.map(lambda row: {**row, "twice": 2 * row["n"]}),
     "flat_map": lambda stream: stream.flat_map(lambda row: [row] * (row["n"] % 2 + 1)),
+    "explode": lambda stream: (
+        stream.with_columns(items=nw.list("n", "n")).explode("items").filter(lw.col("n") >= 0)
+    ),
     "several": lambda stream: (
         stream.filter(lw.col("n") > 5).map(lambda row: row).with_columns(m=lw.col("n") + 1)
     ),
@@ -111,6 +115,7 @@ READERS = [
 COPIES: dict[str, Callable[[int], int]] = {
     "flat_map": lambda n: n % 2 + 1,
     "filter": lambda n: int(n % 3 != 0),
+    "explode": lambda n: 2,
 }
 
 

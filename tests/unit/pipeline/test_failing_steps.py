@@ -140,6 +140,7 @@ ADVANCES: dict[str, Callable[[Any], Any]] = {
     "two": lambda s: s.with_columns(x=V + 1).filter(V >= 0),
     "function": lambda s: s.filter(lambda record: record["v"] + 1 > 0),
     "flat_map": lambda s: s.flat_map(lambda record: [record] * (record["v"] > 0)),
+    "explode": lambda s: s.with_columns(x=nw.list(V + 1)).explode("x"),
 }
 
 

@@ -67,7 +67,10 @@ def test_which_values_are_which() -> None:
         (
             RecordSteps,
             RECORDS,
-            "filter with_columns select map flat_map map_batches deduplicate union __or__ key_by",
+            (
+                "filter with_columns select map flat_map explode map_batches deduplicate union "
+                "__or__ key_by"
+            ),
         ),
     ],
 )

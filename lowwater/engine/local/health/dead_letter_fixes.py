@@ -6,6 +6,7 @@ import re
 
 from lowwater.engine.records.calls import FUNCTION_FAILED, NULL_RECORD
 from lowwater.engine.records.evaluation import BAD_EXPRESSION
+from lowwater.engine.records.explode import NOT_A_LIST
 from lowwater.engine.records.storable import UNSTORABLE
 
 _UNIT = 'Name the unit of times that are numbers, as in unit="s" for seconds'
@@ -22,6 +23,7 @@ _FIXES = {
     "`return`?); to leave records out, use filter, or flat_map with an empty list",
     BAD_EXPRESSION: "Correct the expression, or what it reads: convert the column first, as in "
     ".map(...), or fill it",
+    NOT_A_LIST: "Make it a list before, as in .map(lambda row: row | {{{0}: [row[{0}]]}})",
     FUNCTION_FAILED: "Fix the function, or filter such records out before",
     "wrong_type": "Convert the column first, as in "
     ".map(lambda row: row | {{{0}: float(row[{0}])}})",

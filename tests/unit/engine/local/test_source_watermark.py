@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -37,6 +38,7 @@ CHAINS: dict[str, Callable[[Stream], Stream]] = {
     "some left": lambda s: s.filter(lw.col("v") > 4),
     "a function": lambda s: s.map(lambda r: {**r, "v": -r["v"]}).filter(lambda r: r["v"] < -4),
     "several": lambda s: s.flat_map(lambda r: [r] * (r["v"] % 3)),
+    "items": lambda s: s.with_columns(w=nw.list("v", "v")).explode("w"),
     "batches": lambda s: s.map_batches(halved),
     "select": lambda s: s.select("k", "v").filter(lw.col("k") == "a"),
     "columns": lambda s: s.with_columns(w=lw.col("v") * 2).filter(lw.col("w") > 8),
