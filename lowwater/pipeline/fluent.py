@@ -20,7 +20,7 @@ from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.records.batch import HIDDEN
-from lowwater.engine.records.pane_table import empty_panes
+from lowwater.engine.records.pane_table import RESERVED, empty_panes
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
 from lowwater.engine.records.stage_output import Emitted, emitted_table
@@ -30,13 +30,13 @@ from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, Time
 from lowwater.errors import InternalError, InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
+from lowwater.pipeline.key_names import key_names, require_key_columns
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.record_steps import GroupedRecords, Steps
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,
     StreamParts,
-    check_keys,
     checked_name,
     no_passed_records,
     pane_types,
@@ -77,8 +77,8 @@ class RecordSteps(Steps["Stream", "KeyedStream", "JoinedStream"]):
     def _keyed(
         self, stream: Stream, columns: tuple[str, ...], names: tuple[str, ...]
     ) -> KeyedStream:
-        check_keys(columns, names, stream)
-        return KeyedStream(stream, columns, names)
+        require_key_columns(columns, stream, "key_by")
+        return KeyedStream(stream, columns, key_names(names, RESERVED, where="key_by"))
 
     def _joined(self, stage: Stage, inputs: JoinInputs) -> JoinedStream:
         from lowwater.pipeline.joins import joined_as_records

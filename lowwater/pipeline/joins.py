@@ -39,7 +39,8 @@ from lowwater.pipeline.checks import (
     check_retracted_in_time,
     inherited_lateness,
 )
-from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records, public_names
+from lowwater.pipeline.key_names import require_distinct
+from lowwater.pipeline.stages import StreamParts, emitted_as_records, public_names
 from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike, duration, format_duration
 from lowwater.windows import WindowFunction
@@ -108,10 +109,17 @@ class JoinInputs:
         left, right = (_without_duplicates(side) for side in (left, right))
         arguments = ("on", "on") if on is not None else ("left_on", "right_on")
         known = (known_columns(left), known_columns(right))
-        sides = zip((left, right), known, (keys, right_keys), arguments, strict=True)
-        for side, columns, names, argument in sides:
+        sides = zip(known, (keys, right_keys), arguments, strict=True)
+        for columns, names, argument in sides:
             _require_columns(names, columns, f"{where}({argument}=)")
-            check_keys((), names, side)
+            require_distinct(names, f"{where}({argument}=)")
+        if "timestamp" in keys:
+            raise InvalidArgument(
+                "a key cannot be called 'timestamp': the output has the event times in a column of "
+                "that name",
+                where=f"{where}({arguments[0]}=)",
+                hint="Rename it with with_columns, and name it in left_on=",
+            )
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
         check_adds_up((*left._flows, *right._flows))
         check_retracted_in_time((*left._flows, *right._flows))

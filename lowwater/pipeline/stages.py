@@ -175,23 +175,6 @@ def checked_name(name: object, example: str) -> str:
     return name
 
 
-def check_keys(
-    columns: Iterable[str], names: Sequence[str], stream: StreamParts, where: str = "key_by"
-) -> None:
-    """Raise if the stream lacks a key column, or a key's name is taken."""
-    if stream._known is not None:
-        require_names(columns, stream._known, where)
-    for name in names:
-        if names.count(name) > 1 or name in RESERVED:
-            twice = names.count(name) > 1
-            why = "there are two" if twice else "panes have a column of that name"
-            raise InvalidArgument(
-                f"a key cannot be called {name!r}: {why}",
-                where=where,
-                hint="Rename it with with_columns",
-            )
-
-
 def with_conditions(
     stream: StreamT, aggregates: Mapping[str, AggregateSpec]
 ) -> tuple[StreamT, dict[str, AggregateSpec]]:

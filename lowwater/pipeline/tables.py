@@ -53,6 +53,7 @@ from lowwater.pipeline.joins import (
     joined_as_records,
     known_columns,
 )
+from lowwater.pipeline.key_names import OF_TABLES, key_names
 from lowwater.pipeline.outcomes import (
     Outcomes,
     RunOptions,
@@ -62,7 +63,6 @@ from lowwater.pipeline.outcomes import (
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.stages import (
     StreamParts,
-    check_keys,
     checked_name,
     emitted_as_records,
     public_names,
@@ -219,8 +219,7 @@ class Table(Generic[StreamT]):
             )
         if (known := self.columns) is not None:
             require_names(columns, known, "group_by")
-        check_keys((), columns, self._stream, "group_by")
-        return GroupedTable(self, columns)
+        return GroupedTable(self, columns, key_names(columns, OF_TABLES, where="group_by"))
 
     def changes(self, form: Form = "retract") -> StreamT:
         """Return the changes as a stream, for further stages (T-4).
@@ -417,6 +416,7 @@ class GroupedTable(Generic[StreamT]):
 
     _table: Table[StreamT]
     _columns: tuple[str, ...]
+    _names: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"GroupedTable({self._table!r} by {', '.join(map(repr, self._columns))})"
@@ -441,7 +441,7 @@ class GroupedTable(Generic[StreamT]):
                 hint="Write, say, aggregate(n=lw.count())",
             )
         for name in specs:
-            if name in self._columns:
+            if name in self._columns or name in self._names:
                 raise InvalidArgument(
                     f"an aggregate cannot be called {name!r}: it is grouped by that column",
                     where="aggregate",
@@ -453,15 +453,16 @@ class GroupedTable(Generic[StreamT]):
         if known is not None:
             needed = [column for spec in specs.values() for column, _ in columns_read(spec)]
             require_names(needed, public_names(tuple(known)), "aggregate")
-        stage = Stage(stream._flows, self._columns, self._columns, Grouped(specs))
+        stage = Stage(stream._flows, self._columns, self._names, Grouped(specs))
         types: Mapping[str, pa.DataType | None] | None = None
         if known is not None:
             sure = {name: kind for name, kind in known.items() if kind is not None}
             results = {name: result_type(spec, sure) for name, spec in specs.items()}
-            types = {**{name: known[name] for name in self._columns}, **results}
+            named = zip(self._names, self._columns, strict=True)
+            types = {**{name: known[column] for name, column in named}, **results}
         of_table = self._table._key
         nullable = of_table.nullable or not {*self._columns} <= {*of_table.columns}
-        key = TableKey(self._columns, nullable)
+        key = TableKey(self._names, nullable)
         return Table(stream._of(emitted_as_records(stage, types)), key)
 
     if not TYPE_CHECKING:
@@ -506,12 +507,12 @@ def table_of(
             'a table are upserts as changes(form="upsert")',
         )
     _check_order(order, keys)
-    check_keys((), keys, stream, "table(key=)")
     known = known_columns(stream) or None  # of a list without elements nothing is known
     if known is not None:
         names = public_names(tuple(known))
         require_names(keys, names, "table(key=)")
         require_names([] if order is None else [order], names, "table(order=)")
+    key_columns = key_names(keys, OF_TABLES, others=known or (), where="table(key=)")
     if deleted is not None and deleted is not DELETED:
         checked = checked_expressions("table(deleted=)", (deleted,), {}).unnamed
         _check_deleted(checked[0], known)
@@ -531,9 +532,12 @@ def table_of(
         if name not in keys and not name.startswith("__lw_")
     }
     work = Upserted(Upserting(order, keep, age), types, deletes=deleted is not None)
-    stage = Stage(stream._flows, keys, keys, work)
-    every = None if known is None else {**{name: known[name] for name in keys}, **types}
-    return Table(stream._of(emitted_as_records(stage, every)), TableKey(keys))
+    stage = Stage(stream._flows, keys, key_columns, work)
+    every = None
+    if known is not None:
+        named = zip(key_columns, keys, strict=True)
+        every = {**{name: known[column] for name, column in named}, **types}
+    return Table(stream._of(emitted_as_records(stage, every)), TableKey(key_columns))
 
 
 def checked_key(key: object, where: str) -> tuple[str, ...]:

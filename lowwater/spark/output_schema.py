@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.local.outcomes import LateElements
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import (
     EMISSION,
     MICROS_UTC,
@@ -209,7 +210,11 @@ class ColumnTypes:
 
     def _records(self, stage: Stage, emitted: Mapping[str, pa.DataType | None]) -> pa.Schema | None:
         into = self._into(stage)
-        keys = {name: self.given.get(name) or into.get(name) for name in stage.key_names}
+        named = zip(stage.key_names, stage.keys, strict=True)
+        keys = {
+            name: self.given.get(name) or into.get(name if key.startswith(HIDDEN) else key)
+            for name, key in named
+        }
         found = {**keys, **emitted}
         if any(kind is None for kind in found.values()):
             return None

@@ -139,7 +139,6 @@ WINDOWED: Any = FLIGHTS.key_by("origin").window(lw.GlobalWindow())
         (lambda: STREAM.key_by("orgin"), r"no column 'orgin'.*'origin'"),
         (STREAM.key_by, "at least one key"),
         (lambda: STREAM.key_by("origin", "origin"), "there are two"),
-        (lambda: STREAM.with_columns(index=lw.col("t")).key_by("index"), "panes have"),
         (lambda: STREAM.map(3), "not a function"),
         (lambda: STREAM.window(lw.GlobalWindow()), "Group first"),
         (lambda: STREAM.aggregate(lw.count()), "Group first"),
