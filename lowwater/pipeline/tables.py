@@ -458,8 +458,8 @@ class GroupedTable(Generic[StreamT]):
         if known is not None:
             sure = {name: kind for name, kind in known.items() if kind is not None}
             results = {name: result_type(spec, sure) for name, spec in specs.items()}
-            named = zip(self._names, self._columns, strict=True)
-            types = {**{name: known[column] for name, column in named}, **results}
+            pairs = zip(self._names, self._columns, strict=True)
+            types = {**{name: known[column] for name, column in pairs}, **results}
         of_table = self._table._key
         nullable = of_table.nullable or not {*self._columns} <= {*of_table.columns}
         key = TableKey(self._names, nullable)

@@ -302,6 +302,16 @@ PLACES: dict[str, Place] = {
         python=True,
         values={"number": 1, "text": "ab", "bytes": b"x", "dict": {"k": 1}, "raises": Unreadable()},
     ),
+    "items": Place(
+        lambda s: _counted(s.map(lambda row: {**row, "w": [row["n"], row["v"]]}).explode("w")),
+        "",
+        python=True,
+    ),
+    "explode": Place(
+        lambda s: _windows(s.explode("v"), "k").aggregate(c=lw.count(), d=lw.count("v")),
+        sound=lambda n: [n, n + 1],
+        values={"number": 1, "text": "ab", "bytes": b"x", "dict": {"k": 1}, "raises": Unreadable()},
+    ),
     "filter raises": Place(
         lambda s: _counted(s.filter(lambda row: row["v"] > 50)), python=True, filters=True
     ),

@@ -388,6 +388,24 @@ def test_steps_are_taken_as_embedded(spark: Any) -> None:
     assert plain(shown) == plain(embedded(steps(lw.from_arrow(data, time="at"))))
 
 
+@pytest.mark.parametrize("panes", [True, False])
+def test_items_of_lists_and_keys_with_other_names_are_as_embedded(spark: Any, panes: bool) -> None:
+    """A key that is called as a column of panes is, here and in what Spark makes of it."""
+    stream = lw.from_arrow(table(200), time="at").with_columns(
+        index=lw.col("key").str.extract("([0-9]+)$"),
+        items=lw.when(lw.col("part") > 0, lw.col("key").str.split(" ")),
+    )
+    with pytest.warns(lw.PipelineWarning, match="'index_key'"):
+        keyed = stream.explode("items").key_by("index", "items")
+    counted = keyed.window(lw.FixedWindows("1h")).aggregate(n=lw.count(), total=lw.sum("value"))
+    built = counted
+    if not panes:
+        built = counted.key_by("index_key").window(lw.FixedWindows("1d")).aggregate(n=lw.sum("n"))
+    found = built.to_spark(spark).toArrow().to_pylist()
+    assert plain(found) == plain(embedded(built))
+    assert found
+
+
 def test_time_may_be_carried_in_the_records(spark: Any, tmp_path: Path) -> None:
     """A heartbeat moves the clock and the watermark; processing-time triggers see that clock."""
 

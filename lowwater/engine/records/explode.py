@@ -99,7 +99,7 @@ class Explode(StepKind):
             found: Sequence[Any] | None = value
             return found
         try:
-            if is_items(kind) and getattr(value, "ndim", 1):
+            if is_items(kind) and getattr(value, "ndim", True):
                 return list(value)
             what = f"{describe(self.column, value)} is not a list"
         except MemoryError:

@@ -32,7 +32,7 @@ def exploded(records: Records) -> list[dict[str, Any]]:
     return rows
 
 
-ARROW = {
+ARROW: dict[str, tuple[pa.DataType, list[Any]]] = {
     "list": (pa.list_(pa.int64()), [[1, 2], None, [], [3]]),
     "large_list": (pa.large_list(pa.string()), [["a", None], None, [], ["\u00e9"]]),
     "fixed_size_list": (pa.list_(pa.int32(), 2), [[1, 2], None, [None, 3]]),
@@ -78,8 +78,12 @@ def test_lists_of_python_keep_what_their_items_are() -> None:
     items = [1, 2**80, 2.5, None, "\ud800", [1], {"a": 1}, Point(1, 2), float("inf")]
     stream = lw.from_iterable([{"at": 0, "l": items}, {"at": 0, "l": (7,)}], time="at")
     seen: list[Any] = []
-    made = stream.explode("l").map(lambda record: seen.append(record["l"]) or {"at": 0, "n": 1})
-    assert len(list(made.run())) == 10
+
+    def note(record: Any) -> Any:
+        seen.append(record["l"])
+        return {"at": 0, "n": 1}
+
+    assert len(list(stream.explode("l").map(note).run())) == 10
     assert seen == [*items, 7]
 
 
