@@ -39,7 +39,7 @@ from lowwater.pipeline.checks import (
     check_retracted_in_time,
     inherited_lateness,
 )
-from lowwater.pipeline.key_names import require_distinct
+from lowwater.pipeline.key_names import require_distinct, require_names_of_join
 from lowwater.pipeline.stages import StreamParts, emitted_as_records, public_names
 from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike, duration, format_duration
@@ -113,13 +113,7 @@ class JoinInputs:
         for columns, names, argument in sides:
             _require_columns(names, columns, f"{where}({argument}=)")
             require_distinct(names, f"{where}({argument}=)")
-        if "timestamp" in keys:
-            raise InvalidArgument(
-                "a key cannot be called 'timestamp': the output has the event times in a column of "
-                "that name",
-                where=f"{where}({arguments[0]}=)",
-                hint="Rename it with with_columns, and name it in left_on=",
-            )
+        require_names_of_join(keys, f"{where}({arguments[0]}=)")
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
         check_adds_up((*left._flows, *right._flows))
         check_retracted_in_time((*left._flows, *right._flows))

@@ -69,6 +69,17 @@ def require_distinct(names: Sequence[str], where: str) -> None:
             )
 
 
+def require_names_of_join(names: Sequence[str], where: str) -> None:
+    """Raise if a key of a join is called as the column of event times in its output."""
+    if "timestamp" in names:
+        raise InvalidArgument(
+            "a key cannot be called 'timestamp': the output has the event times in a column of "
+            "that name",
+            where=where,
+            hint="Rename it with with_columns, and name it in left_on=",
+        )
+
+
 def require_key_columns(columns: Iterable[str], stream: StreamParts, where: str) -> None:
     """Raise if a stream is known to lack a key column."""
     if stream._known is not None:
