@@ -15,8 +15,8 @@ from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Flow, Read, Stage, admission_of, is_signed
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.explode import Explode
+from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import (
     MICROS_UTC,
     RESERVED,
