@@ -18,7 +18,7 @@ from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.records.admission import Admission, OnError
-from lowwater.engine.records.batch import TRACED, Records
+from lowwater.engine.records.batch import HIDDEN, TRACED, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.evaluation import evaluated
 from lowwater.engine.records.expressions import Expressions
@@ -87,7 +87,7 @@ def drive(
     """
     named = _named(collect() if aggregate is None else aggregate)
     specs, conditions = with_condition_columns(named)
-    _check_columns(scenario, windowing, named)
+    _check_columns(scenario, windowing, specs)
     source = _Source(scenario, windowing, specs, on_error, signs, conditions)
     operator = WindowOperator(
         windowing,
@@ -125,7 +125,8 @@ def _check_columns(
     """Raise if a column is read that no element has; one that some have is null in the others."""
     elements = scenario.elements
     given = ("value", *dict.fromkeys(name for element in elements for name in element.columns))
-    read = dict.fromkeys((*windowing.windows.columns, *strictest_needs(specs)))
+    needs = (name for name in strictest_needs(specs) if not name.startswith(HIDDEN))
+    read = dict.fromkeys((*windowing.windows.columns, *needs))
     missing = [name for name in read if name not in (*given, "key", "time")]
     if elements and missing:
         raise InvalidArgument(

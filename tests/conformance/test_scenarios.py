@@ -21,6 +21,7 @@ from lowwater.testing._text import from_data
 from lowwater.testing.assertions import PANE_FIELDS
 from tests.kernels import using
 from tests.property import custom_windows as custom
+from tests.property import ranked
 
 HERE = Path(__file__).parent
 RULES = {f"S-O{n}" for n in range(1, 9)} | {f"S-P{n}" for n in range(1, 6)}
@@ -30,6 +31,22 @@ FUNCTIONS: dict[str, tuple[Any, Callable[[list[Any]], Any]]] = {
     "sum": (lw.sum(), sum),
     "count": (lw.count(), len),
     "max": (lw.max(), lambda values: max(values, default=None)),
+    "top 2": (lw.top(2, by="value"), lambda values: ranked.largest(values, 2)),
+    "median": (lw.median(), lambda values: ranked.quantile(values, 0.5)),
+    "quartiles": (
+        lw.quantile("value", [0.25, 0.75]),
+        lambda values: [ranked.quantile(values, q) for q in (0.25, 0.75)] if values else None,
+    ),
+    "most frequent": (lw.most_frequent(n=2), lambda values: ranked.frequent(values, 2)),
+    "about": (
+        lw.approx_quantile("value", 0.5, error=0.25, between=(1.0, 100.0)),
+        lambda values: ranked.estimate(values, 0.5, 0.25, 1.0),
+    ),
+    "about distinct": (lw.approx_count_distinct(), lambda values: len(set(values))),
+    "sum above 2": (
+        lw.sum(where=lw.col("value") > 2),
+        lambda values: sum(v for v in values if v > 2),
+    ),
 }
 FIELDS = tuple(field.name for field in dataclasses.fields(lw.Windowing))
 

@@ -45,6 +45,11 @@ def nulls_first(value: Any) -> Any:
     return (value is not None, 0 if value is None else value)
 
 
+def largest(values: list[Any], n: int) -> list[dict[str, Any]]:
+    """What ``lw.top(n, by="value")`` gives."""
+    return [{"value": value} for value in sorted(values, reverse=True)[:n]]
+
+
 def frequent(values: list[Any], n: int) -> list[dict[str, Any]]:
     counts = sorted(Counter(values).items(), key=lambda one: (-one[1], one[0]))
     return [{"value": value, "count": count} for value, count in counts[:n]]

@@ -15,9 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates._conditions import WHERE, with_condition_columns
 from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
+from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
+from lowwater.engine.records.stateless import WithColumns
 from lowwater.engine.stages.windowed import Windowed
 from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime, GrowingBackend, InlineBackend, KeptState, StateBackend
@@ -62,11 +65,13 @@ class Case:
 
     @property
     def work(self) -> Windowed:
-        return Windowed(self.windowing, self.aggregates)
+        return Windowed(self.windowing, with_condition_columns(self.aggregates)[0])
 
     def stage(self) -> Stage:
         read = Read(Elsewhere(), "time", watermark=CARRIED)
-        return Stage((Flow(read, (), "time"),), ("key",), ("key",), self.work)
+        conditions = with_condition_columns(self.aggregates)[1]
+        steps = (WithColumns(Expressions((), conditions), WHERE),) if conditions else ()
+        return Stage((Flow(read, steps, "time"),), ("key",), ("key",), self.work)
 
     @cached_property
     def levels(self) -> Levels:

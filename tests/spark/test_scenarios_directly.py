@@ -17,6 +17,7 @@ from lowwater.testing import Scenario
 from lowwater.testing._text import from_data
 from tests.conformance import test_goldens, test_scenarios
 from tests.examples import examples
+from tests.property import ranked
 from tests.property import strategies as own
 from tests.spark.cases import Case, late_of, near, panes_of, run_directly, wanted_panes
 
@@ -89,7 +90,7 @@ def test_goldens_too(case: dict[str, Any]) -> None:
 AGGREGATES = {
     "values": lw.collect(), "n": lw.count(), "total": lw.sum(), "least": lw.min(),
     "last": lw.last(), "mean": lw.mean(), "spread": lw.std(), "kinds": lw.count_distinct(),
-    **own.PICKED,
+    **own.PICKED, **ranked.SUBTRACTING, **ranked.KEEPING,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.records.admit_values import Needs as Needs
 from lowwater.engine.records.columns import Column
+from lowwater.errors import InternalError
 from lowwater.time import Int64Array
 
 Read: TypeAlias = tuple[pa.DataType | None, DTypeLike]
@@ -231,7 +232,10 @@ def columns_read(spec: AggregateSpec) -> tuple[tuple[str, Needs], ...]:
 
 def condition_read(spec: AggregateSpec) -> str | None:
     """Return the column that says which elements an aggregate counts; ``None``: all of them."""
-    return getattr(getattr(spec, "where", None), "column", None)
+    condition = getattr(spec, "where", None)
+    if condition is not None and condition.column is None:
+        raise InternalError(f"nothing evaluates the condition of {spec!r}")
+    return None if condition is None else condition.column
 
 
 def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]:

@@ -258,8 +258,8 @@ def approx_count_distinct(
     by ``2**precision`` bytes a window, about. The estimate depends on the set of values alone,
     whatever order, bundles and merges they came by; integral floats count as integers. The
     registers equal those of an HLL_8 sketch of Apache DataSketches of the same integers, or of the
-    same texts that are not empty. Over a table or a stage that retracts, state holds a number for
-    each distinct value: a register cannot subtract.
+    same texts that are not empty. Over a table or a stage that retracts, state holds a count
+    for each distinct slot and rank, some 19,000 for a million values: a register cannot subtract.
 
     Args:
         column: The column, of any type that can be a key.
