@@ -15,6 +15,8 @@ TASKS = {
     "funnel timeout": "howto/funnel.md",
     "moving average": "howto/moving-average.md",
     "p95 percentile": "howto/percentiles.md",
+    "median": "howto/percentiles.md",
+    "count distinct": "howto/percentiles.md",
     "call a service": "howto/call-a-service.md",
     "airflow": "howto/schedule.md",
 }
