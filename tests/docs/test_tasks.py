@@ -17,6 +17,8 @@ TASKS = {
     "p95 percentile": "howto/percentiles.md",
     "median": "howto/percentiles.md",
     "count distinct": "howto/percentiles.md",
+    "top n": "howto/top-n.md",
+    "ties": "howto/top-n.md",
     "call a service": "howto/call-a-service.md",
     "airflow": "howto/schedule.md",
 }
