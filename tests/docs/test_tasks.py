@@ -19,6 +19,8 @@ TASKS = {
     "count distinct": "howto/percentiles.md",
     "top n": "howto/top-n.md",
     "ties": "howto/top-n.md",
+    "device clock": "howto/device-clocks.md",
+    "wrong clocks": "howto/device-clocks.md",
     "call a service": "howto/call-a-service.md",
     "airflow": "howto/schedule.md",
 }
