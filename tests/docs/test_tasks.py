@@ -21,6 +21,8 @@ TASKS = {
     "ties": "howto/top-n.md",
     "device clock": "howto/device-clocks.md",
     "wrong clocks": "howto/device-clocks.md",
+    "side input": "howto/side-inputs.md",
+    "enrich": "howto/side-inputs.md",
     "call a service": "howto/call-a-service.md",
     "airflow": "howto/schedule.md",
 }
