@@ -23,6 +23,8 @@ TASKS = {
     "wrong clocks": "howto/device-clocks.md",
     "side input": "howto/side-inputs.md",
     "enrich": "howto/side-inputs.md",
+    "last week": "howto/last-week.md",
+    "daylight saving": "howto/last-week.md",
     "call a service": "howto/call-a-service.md",
     "airflow": "howto/schedule.md",
 }
