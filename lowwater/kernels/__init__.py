@@ -213,6 +213,27 @@ class Kernels(Protocol):
     def expand_ranges(self, start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return all integers of the ranges ``[start, start + count)``, and each one's range."""
 
+    def follow_pieces(
+        self,
+        head: Int64Array,
+        follows: Int64Array,
+        start: Int64Array,
+        count: Int64Array,
+        held: Int64Array,
+    ) -> tuple[Int64Array, Int64Array, int]:
+        """Follow chains of pieces, each a stretch of places, from their first pieces.
+
+        Args:
+            head: The first piece of each chain, int64, shape (n,); -1 for none.
+            follows: The piece after each piece; -1 for none.
+            start: Where each piece begins.
+            count: How many places each piece has.
+            held: How many places each chain has, int64, shape (n,).
+
+        Returns:
+            (the places, one chain after another; the chain of each; the pieces of the longest).
+        """
+
     def hash_bytes(
         self, data: NDArray[np.uint8], starts: Int64Array, lengths: Int64Array, seed: int
     ) -> NDArray[np.uint64]:

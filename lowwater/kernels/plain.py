@@ -13,6 +13,7 @@ from lowwater.kernels.plain_ids import may_be_in_filter as may_be_in_filter
 from lowwater.kernels.plain_ids import sort_hashes as sort_hashes
 from lowwater.kernels.plain_merging import count_below as count_below
 from lowwater.kernels.plain_merging import expand_ranges as expand_ranges
+from lowwater.kernels.plain_merging import follow_pieces as follow_pieces
 from lowwater.kernels.plain_merging import gather as gather
 from lowwater.kernels.plain_merging import merge_overlapping as merge_overlapping
 from lowwater.kernels.plain_merging import merge_rows as merge_rows

@@ -116,6 +116,33 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     return start[which] + inside, which
 
 
+def follow_pieces(
+    head: Int64Array,
+    follows: Int64Array,
+    start: Int64Array,
+    count: Int64Array,
+    held: Int64Array,
+) -> tuple[Int64Array, Int64Array, int]:
+    which = np.flatnonzero(held)
+    piece = head[which]
+    pieces, owners = [], []
+    while piece.size:
+        pieces.append(piece)
+        owners.append(which)
+        piece = follows[piece]
+        more = piece >= 0
+        piece, which = piece[more], which[more]
+    if not pieces:
+        nothing = np.empty(0, dtype=np.int64)
+        return nothing, nothing, 0
+    piece, owner = np.concatenate(pieces), np.concatenate(owners)
+    if len(pieces) > 1:  # one row after another
+        order = sort_by_key_and_time(owner, np.zeros(len(owner), dtype=np.int64))
+        piece, owner = piece[order], owner[order]
+    places, of = expand_ranges(start[piece], count[piece])
+    return places, owner[of], len(pieces)
+
+
 def gather(
     keys: Int64Array,
     start: Int64Array,

@@ -9,7 +9,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.kernels import kernels
 from lowwater.state.arrays import (
-    NONE,
     expand_ranges,
     object_bytes,
     run_starts,
@@ -95,11 +94,8 @@ class Bag:
     def gather_with_arrivals(self, rows: Int64Array) -> tuple[NDArray[Any], Int64Array, Int64Array]:
         """Return (values, arrival of each, counts), otherwise as :meth:`gather`."""
         self._cover(rows)
-        place, which, depth = self._walk(rows)
+        place, _, arrivals, depth = self._walk_by_arrival(rows)
         counts = self._count[rows]
-        arrivals = self._arrivals[place]
-        order = sort_by_key_and_time(which, arrivals)
-        place, arrivals = place[order], arrivals[order]
         values = self._values[place]
         if depth > 8:
             self._rewrite(rows, values, arrivals, counts)
@@ -164,10 +160,9 @@ class Bag:
             values: What :meth:`gather` gave for them.
             kept: Which of those stay, bool, the same shape.
         """
-        place, which, _ = self._walk(rows)
-        order = sort_by_key_and_time(which, self._arrivals[place])
-        arrivals = self._arrivals[place[order]][kept]
-        counts = np.bincount(which[order][kept], minlength=len(rows)).astype(np.int64)
+        _, which, arrivals, _ = self._walk_by_arrival(rows)
+        arrivals = arrivals[kept]
+        counts = np.bincount(which[kept], minlength=len(rows)).astype(np.int64)
         self._held -= int(self._count[rows].sum() - counts.sum())
         self._rewrite(rows, values[kept], arrivals, counts)
 
@@ -209,21 +204,23 @@ class Bag:
             raise
 
     def _walk(self, rows: Int64Array) -> tuple[Int64Array, Int64Array, int]:
-        piece = self._head[rows]
-        which = np.flatnonzero(piece != _NONE)
-        piece = piece[which]
-        starts, counts, owners = [], [], []
-        while piece.size:
-            starts.append(self._piece_start[piece])
-            counts.append(self._piece_count[piece])
-            owners.append(which)
-            piece = self._piece_next[piece]
-            more = piece != _NONE
-            piece, which = piece[more], which[more]
-        if not starts:
-            return NONE, NONE, 0
-        place, range_of = expand_ranges(np.concatenate(starts), np.concatenate(counts))
-        return place, np.concatenate(owners)[range_of], len(starts)
+        """Return where the values of rows are, row after row; the row of each; the most pieces."""
+        return kernels().follow_pieces(
+            self._head[rows],
+            self._piece_next,
+            self._piece_start,
+            self._piece_count,
+            self._count[rows],
+        )
+
+    def _walk_by_arrival(self, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, int]:
+        """Return what :meth:`_walk` does, a row's values by arrival, and their arrivals."""
+        place, which, depth = self._walk(rows)
+        arrivals = self._arrivals[place]
+        if ((which[1:] == which[:-1]) & (arrivals[1:] < arrivals[:-1])).any():  # rows were merged
+            order = sort_by_key_and_time(which, arrivals)
+            place, which, arrivals = place[order], which[order], arrivals[order]
+        return place, which, arrivals, depth
 
     def _put(self, values: NDArray[Any], arrivals: Int64Array) -> int:
         start, stop = self._used, self._used + len(values)
@@ -272,10 +269,8 @@ class Bag:
 
     def _compact(self) -> None:
         rows = self.filled_rows()
-        place, which, _ = self._walk(rows)
-        order = sort_by_key_and_time(which, self._arrivals[place])
-        place = place[order]
-        values, arrivals, counts = self._values[place], self._arrivals[place], self._count[rows]
+        place, _, arrivals, _ = self._walk_by_arrival(rows)
+        values, counts = self._values[place], self._count[rows]
         room = max(_MIN_POOL, 2 * len(values))
         self._values = np.empty(room, dtype=values.dtype)
         self._arrivals = np.empty(room, dtype=np.int64)

@@ -366,6 +366,34 @@ def test_expanding_ranges(ranges: list[tuple[int, int]]) -> None:
         assert which.tolist() == [at for at, (_, c) in enumerate(ranges) for _ in range(c)]
 
 
+@given(SEEDS, st.integers(0, 60), st.integers(1, 9))
+def test_following_pieces(seed: int, pieces: int, chains: int) -> None:
+    """Chains of any number of pieces, in any order of places, and rows without any."""
+    random = np.random.default_rng(seed)
+    count = random.integers(1, 4, pieces)
+    start = np.empty(pieces, dtype=np.int64)
+    chain_of, order = ints(random, pieces, chains), random.permutation(pieces)
+    start[order] = np.arange(pieces) * 4
+    follows, head = np.full(pieces, -1), np.full(chains, -1)
+    wanted: list[list[int]] = [[] for _ in range(chains)]
+    last = np.full(chains, -1)
+    for piece in range(pieces):
+        chain = chain_of[piece]
+        if head[chain] < 0:
+            head[chain] = piece
+        else:
+            follows[last[chain]] = piece
+        last[chain] = piece
+        wanted[chain] += [int(start[piece]) + at for at in range(count[piece])]
+    rows = random.permutation(chains)[: random.integers(0, chains + 1)]
+    held = np.array([len(wanted[row]) for row in rows], dtype=np.int64)
+    for kind in KINDS:
+        places, which, depth = kind.follow_pieces(head[rows], follows, start, count, held)
+        assert places.tolist() == [place for row in rows for place in wanted[row]]
+        assert which.tolist() == np.repeat(np.arange(len(rows)), held).tolist()
+        assert depth == max((int((chain_of == row).sum()) for row in rows), default=0)
+
+
 def test_read_only_and_strided_columns_are_taken() -> None:
     rows = np.arange(20)[::2] % 3
     rows.flags.writeable = False
