@@ -23,10 +23,12 @@ class Compared:
     Args:
         rows: How many rows the reference has.
         problem: What differs; empty if nothing does.
+        refused: Why the query does not run, in the library's words; empty if it does.
     """
 
     rows: int
     problem: str
+    refused: str = ""
 
 
 def run(answer: Answer, bundle_size: int, folder: str) -> pa.Table:

@@ -2,7 +2,7 @@
 
 Proportions, ranges and what is "hot" follow the generator of https://github.com/nexmark/nexmark
 (``NexmarkConfiguration`` and ``generator/model``), which continues that of Apache Beam
-(``NexmarkConfiguration.DEFAULT``): of 50 events one is a new person, 3 are auctions and 46 are bids.
+(``NexmarkConfiguration.DEFAULT``): of 50 events one is a new person, 3 are auctions, 46 are bids.
 Half of the bids go to the newest hot auction, one in 100; three quarters of them come from the
 newest hot bidder, and three quarters of the auctions from the newest hot seller, each one person in
 100. The others choose among the last 100 auctions and 1,000 persons, or up to ten that are yet to
@@ -251,12 +251,34 @@ def _times(milliseconds: _Numbers) -> pa.Array:
     return pa.array(milliseconds * 1_000).cast(_UTC)
 
 
-_FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
-_LAST_NAMES = "Shultz Abrams Spencer White Bartels Walton Smith Jones Noris".split()
+_FIRST_NAMES = [
+    "Peter",
+    "Paul",
+    "Luke",
+    "John",
+    "Saul",
+    "Vicky",
+    "Kate",
+    "Julie",
+    "Sarah",
+    "Deiter",
+    "Walter",
+]
+_LAST_NAMES = [
+    "Shultz",
+    "Abrams",
+    "Spencer",
+    "White",
+    "Bartels",
+    "Walton",
+    "Smith",
+    "Jones",
+    "Noris",
+]
 _CITIES = [
     "Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle",
     "Kent", "Cheyenne",
 ]  # fmt: skip
-_STATES = "AZ CA ID OR WA WY".split()
-_HOT_CHANNELS = "Google Facebook Baidu Apple".split()
+_STATES = ["AZ", "CA", "ID", "OR", "WA", "WY"]
+_HOT_CHANNELS = ["Google", "Facebook", "Baidu", "Apple"]
 _FOUR_DIGITS = [f"{one:04}" for one in range(10_000)]

@@ -66,8 +66,10 @@ def places_bid(pair: Record) -> Record:
     return {**pair, "rank": rank, "sale": (pair["date_time_right"], pair["id"], pair["price"])}
 
 
-def time_type(hour: int) -> str:
-    return "dayTime" if 8 <= hour <= 18 else "nightTime" if hour <= 6 or hour >= 20 else "otherTime"
+HOURS = {
+    hour: "dayTime" if 8 <= hour <= 18 else "nightTime" if hour <= 6 or hour >= 20 else "otherTime"
+    for hour in range(24)
+}
 
 
 def ranked(bid: Record) -> Record:

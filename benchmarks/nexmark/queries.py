@@ -16,7 +16,14 @@ import pyarrow.parquet as pq
 
 import lowwater as lw
 from benchmarks.nexmark.python_steps import (
-    STATISTICS, LastMean, Top, channel_id, places, places_bid, ranked, time_type,
+    HOURS,
+    STATISTICS,
+    LastMean,
+    Top,
+    channel_id,
+    places,
+    places_bid,
+    ranked,
 )  # fmt: skip
 from benchmarks.nexmark.streams import EURO, SIDE_INPUT, Nexmark
 from lowwater.io.sinks import Callback, Delivery
@@ -141,13 +148,13 @@ def q14(n: Nexmark) -> Answer:
     """Calculation: bids of some size in euros, the time of day, and how many c there are."""
     euros = n.bids.with_columns(price=lw.lit(EURO) * lw.col("price"))
     some = euros.filter((lw.col("price") > 1_000_000) & (lw.col("price") < 50_000_000))
-    return some.map(
-        lambda bid: {
-            **bid,
-            "bid_time_type": time_type(bid["date_time"].hour),
-            "c_counts": bid["extra"].count("c"),
-        }
-    ).select("auction", "bidder", "price", "bid_time_type", "date_time", "extra", "c_counts")
+    kind = lw.col("date_time").dt.hour().replace_strict(HOURS)
+    extra = lw.col("extra").str
+    found = extra.len_chars() - extra.replace_all("c", "", literal=True).str.len_chars()
+    bids = some.with_columns(bid_time_type=kind, c_counts=found)
+    return bids.select(
+        "auction", "bidder", "price", "bid_time_type", "date_time", "extra", "c_counts"
+    )
 
 
 def q15(n: Nexmark) -> Answer:
