@@ -40,8 +40,9 @@ def main(given: Sequence[str] | None = None) -> int:
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark", description=__doc__)
     parser.add_argument(
-        "queries", nargs="*", metavar="query", help="q0 to q22, by default all", choices=QUERIES
-    )
+        "queries", nargs="*", metavar="query", help="q0 to q22, by default all",
+        choices=[*QUERIES, []], default=[],
+    )  # fmt: skip
     parser.add_argument("--events", type=int, default=1_000_000, help="how many, by default 1 M")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers")
     parser.add_argument(

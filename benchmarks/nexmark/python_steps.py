@@ -60,10 +60,10 @@ def places(pane: Record) -> Iterator[Record]:
         yield {**pane, **bid, "rank_number": at + 1}
 
 
-def places_bid(pair: Record) -> Record:
-    late = (pair["date_time_right"] - pair["date_time"]).total_seconds()
-    rank = pair["price"] * 2**36 - round(late * 1_000)
-    return {**pair, "rank": rank, "sale": (pair["date_time_right"], pair["id"], pair["price"])}
+def sale(won: Record) -> Record:
+    """When an auction was won, and at what price."""
+    at = (won["date_time_right"], won["id"], won["price"])
+    return {"id": won["id"], "seller": won["seller"], "sale": at}
 
 
 HOURS = {
@@ -72,7 +72,7 @@ HOURS = {
 }
 
 
-def ranked(bid: Record) -> Record:
+def with_ranks(bid: Record) -> Record:
     price = bid["price"]
     rank = 1 if price < 10_000 else 2 if price < 1_000_000 else 3
     for one in (1, 2, 3):

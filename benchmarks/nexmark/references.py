@@ -96,7 +96,7 @@ def q9(f: Frames) -> pl.DataFrame:
     return _winning(f).select(
         "id", "item_name", "description", "initial_bid", "reserve", "date_time", "expires",
         "seller", "category", "extra", "bidder", "price",
-        bid_date_time="date_time_right", bid_extra="extra_right",
+        "date_time_right", "extra_right",
     )  # fmt: skip
 
 
@@ -208,9 +208,9 @@ def _bids_in_time(f: Frames) -> pl.DataFrame:
 
 
 def _winning(f: Frames) -> pl.DataFrame:
-    """Each auction with its highest bid, the earliest one if there are several."""
+    """Each auction with its highest bid, the earliest of several, the last to arrive of these."""
     bids = _bids_in_time(f).sort(
-        "id", "price", "date_time_right", "position_right", descending=[False, True, False, False]
+        "id", "price", "date_time_right", "position_right", descending=[False, True, False, True]
     )
     return bids.unique("id", keep="first", maintain_order=True)
 

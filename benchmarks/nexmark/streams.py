@@ -17,6 +17,13 @@ SIDE_INPUT = pa.table({"key": range(10_000), "value": [str(one) for one in range
 """A table that does not change, for q13."""
 
 
+class WhileOpen(TypedDict):
+    """Options of a join of auctions with the bids that may be for them in time."""
+
+    within: int
+    allowed_lateness: str
+
+
 class Corrections(TypedDict):
     """Options of windows of which late events correct what was emitted."""
 
@@ -35,7 +42,8 @@ class Nexmark:
             ``reserve``, ``expires``, ``seller``, ``category``.
         bids: Bids: ``auction``, ``bidder``, ``price``, ``channel``, ``url``. Records of all three
             also have ``event`` (their number), ``date_time``, ``arrival`` and ``extra``.
-        longest_auction: How long an auction may last, in microseconds.
+        while_open: Options of a join of auctions with their bids: how long an auction may last,
+            in microseconds, and how late events may be.
         corrections: Options of windows: as late as events are, they count.
         folder: Where files are written.
     """
@@ -43,7 +51,7 @@ class Nexmark:
     persons: lw.Stream
     auctions: lw.Stream
     bids: lw.Stream
-    longest_auction: int
+    while_open: WhileOpen
     corrections: Corrections
     folder: str
 
@@ -70,7 +78,7 @@ class Nexmark:
             only(PERSON, "person"),
             only(AUCTION, "auction"),
             only(BID, "bid"),
-            made.longest_auction,
+            WhileOpen(within=made.longest_auction, allowed_lateness=made.lateness),
             Corrections(accumulation="retracting", allowed_lateness=made.lateness),
             folder,
         )
