@@ -34,7 +34,7 @@ class Measured:
         lines: Lines of code of the query.
         events: How many events there were.
         seconds: How long it ran.
-        cpu: Processor time of this process meanwhile, in seconds.
+        cpu: Processor time of this process meanwhile, in seconds; not known where others work.
     """
 
     query: str
@@ -42,7 +42,7 @@ class Measured:
     lines: int
     events: int
     seconds: float
-    cpu: float
+    cpu: float | None
 
 
 def streams_of(events: Events, table: pa.Table, folder: str) -> Nexmark:

@@ -51,7 +51,7 @@ class LastMean:
         return kept
 
     def extract_output(self, accumulator: list[Any]) -> float | None:
-        last = sorted(tuple(one) for one in accumulator)[-self.count :]
+        last = nlargest(self.count, accumulator, key=lambda sale: (sale[0], -sale[1]))
         return sum(price for *_, price in last) / len(last) if last else None
 
 

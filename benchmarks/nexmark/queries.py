@@ -69,7 +69,7 @@ def q5(n: Nexmark) -> Answer:
     counts = recent.aggregate(num=lw.count()).table().with_columns(end=lw.col("window_end"))
     most = counts.group_by("end").aggregate(most=lw.max("num"))
     hot = counts.join(most, on="end").filter(lw.col("num") == lw.col("most"))
-    return hot.select("auction", "num", "window_start", "window_end")
+    return hot.select("auction", "num", "window_start", "window_end", "end")
 
 
 def q6(n: Nexmark) -> Answer:
@@ -191,7 +191,7 @@ def q18(n: Nexmark) -> Answer:
 def q19(n: Nexmark) -> Answer:
     """The ten highest bids of each auction."""
     bids = n.bids.map(lambda bid: {**bid, "bid": bid}).key_by("auction")
-    global_window = bids.window(lw.GlobalWindow(), trigger=lw.Always(), accumulation="retracting")
+    global_window = bids.window(lw.GlobalWindow(), **n.standing)
     return global_window.aggregate(top=lw.combine(Top(10), "bid")).flat_map(places)
 
 

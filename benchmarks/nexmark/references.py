@@ -72,12 +72,12 @@ def q5(f: Frames) -> pl.DataFrame:
     counts = hops.group_by("auction", "window_start").agg(num=pl.len().cast(pl.Int64))
     most = pl.col("num").max().over("window_start")
     hot = counts.filter(pl.col("num") == most)
-    return hot.with_columns(window_end=pl.col("window_start") + _WINDOW)
+    return hot.select("auction", "num", end=pl.col("window_start") + _WINDOW)
 
 
 def q6(f: Frames) -> pl.DataFrame:
-    sold = _winning(f).sort("date_time_right", "id")
-    return sold.group_by("seller", maintain_order=True).agg(average=pl.col("price").tail(10).mean())
+    sold = _winning(f).sort("date_time_right", "id", descending=[True, False])
+    return sold.group_by("seller", maintain_order=True).agg(average=pl.col("price").head(10).mean())
 
 
 def q7(f: Frames) -> pl.DataFrame:

@@ -13,6 +13,13 @@ from benchmarks.nexmark.events import AUCTION, BID, PERSON, Events
 
 EURO = Decimal("0.908")
 """What a dollar is worth in euros."""
+RANKS = {
+    "total": None,
+    "rank1": lw.col("price") < 10_000,
+    "rank2": (lw.col("price") >= 10_000) & (lw.col("price") < 1_000_000),
+    "rank3": lw.col("price") >= 1_000_000,
+}
+"""The ranks of a bid by its price, and none of them."""
 SIDE_INPUT = pa.table({"key": range(10_000), "value": [str(one) for one in range(10_000)]})
 """A table that does not change, for q13."""
 
@@ -22,6 +29,13 @@ class WhileOpen(TypedDict):
 
     within: int
     allowed_lateness: str
+
+
+class Standing(TypedDict):
+    """Options of the global window, of which each bundle corrects what was emitted."""
+
+    trigger: lw.Trigger
+    accumulation: Literal["retracting"]
 
 
 class Corrections(TypedDict):
@@ -45,6 +59,7 @@ class Nexmark:
         while_open: Options of a join of auctions with their bids: how long an auction may last,
             in microseconds, and how late events may be.
         corrections: Options of windows: as late as events are, they count.
+        standing: Options of the global window: after each bundle, what stands.
         folder: Where files are written.
     """
 
@@ -53,6 +68,7 @@ class Nexmark:
     bids: lw.Stream
     while_open: WhileOpen
     corrections: Corrections
+    standing: Standing
     folder: str
 
     @staticmethod
@@ -80,5 +96,6 @@ class Nexmark:
             only(BID, "bid"),
             WhileOpen(within=made.longest_auction, allowed_lateness=made.lateness),
             Corrections(accumulation="retracting", allowed_lateness=made.lateness),
+            Standing(trigger=lw.Always(), accumulation="retracting"),
             folder,
         )
