@@ -8,24 +8,18 @@ https://github.com/nexmark/nexmark; docstrings say where this differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from statistics import fmean
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lowwater as lw
-from benchmarks.nexmark.python_steps import (
-    HOURS,
-    STATISTICS,
-    LastMean,
-    Top,
-    channel_id,
-    places,
-    sale,
-    with_ranks,
-)  # fmt: skip
-from benchmarks.nexmark.streams import EURO, SIDE_INPUT, Nexmark
+from benchmarks.nexmark.python_steps import HOURS, channel_id
+from benchmarks.nexmark.streams import EURO, RANKS, SIDE_INPUT, Nexmark
 from lowwater.io.sinks import Callback, Delivery
 from lowwater.pipeline.outputs import Writing
 
@@ -37,7 +31,7 @@ def q0(n: Nexmark) -> Answer:
     return n.bids.select("auction", "bidder", "price", "date_time", "extra")
 
 
-def q1(n: Nexmark) -> Answer:
+def q1(n: Nexmark) -> lw.Stream:
     """Currency: each bid in euros, exactly, in decimals."""
     euros = n.bids.with_columns(price=lw.lit(EURO) * lw.col("price"))
     return euros.select("auction", "bidder", "price", "date_time", "extra")
@@ -78,8 +72,14 @@ def q6(n: Nexmark) -> Answer:
     As Beam has it, and one row for each seller. (The SQL text has a row for each auction too, and
     takes eleven; Flink cannot run it.) The last ones are those whose winning bids came last.
     """
-    sales = _winning(n).changes(form="upsert").map(sale).table(key="id")
-    return sales.group_by("seller").aggregate(average=lw.combine(LastMean(10), "sale"))
+    last = lw.top(10, by="date_time_right", keep="price", ties="id")
+    sellers = _winning(n).group_by("seller").aggregate(last=last).changes()
+
+    def average(one: dict[str, Any]) -> dict[str, Any]:
+        prices = [sale["price"] for sale in one["last"]]
+        return {"seller": one["seller"], "average": fmean(prices)}
+
+    return sellers.map(average)
 
 
 def q7(n: Nexmark) -> Answer:
@@ -156,29 +156,23 @@ def q14(n: Nexmark) -> Answer:
 
 def q15(n: Nexmark) -> Answer:
     """Bidding statistics: bids, bidders and auctions of each day, by three ranks of price."""
-    daily = (
-        n.bids.map(with_ranks)
-        .key_by(all=lw.lit("all"))
-        .window(lw.FixedWindows("1d"), **n.corrections)
-    )
-    return daily.aggregate(**STATISTICS)
+    daily = n.bids.key_by(all=lw.lit("all")).window(lw.FixedWindows("1d"), **n.corrections)
+    return daily.aggregate(**_by_rank("bidder", "auction"))
 
 
 def q16(n: Nexmark) -> Answer:
     """Channel statistics: those of q15 for each channel, and the minute of its last bid."""
-    minute = lw.col("date_time").dt.to_string("%H:%M")
-    bids = n.bids.map(with_ranks).with_columns(minute=minute)
+    bids = n.bids.with_columns(minute=lw.col("date_time").dt.to_string("%H:%M"))
     daily = bids.key_by("channel").window(lw.FixedWindows("1d"), **n.corrections)
-    return daily.aggregate(minute=lw.max("minute"), **STATISTICS)
+    return daily.aggregate(minute=lw.max("minute"), **_by_rank("bidder", "auction"))
 
 
 def q17(n: Nexmark) -> Answer:
     """Auction statistics: bids of each auction and day, by rank, and their prices."""
-    daily = n.bids.map(with_ranks).key_by("auction").window(lw.FixedWindows("1d"), **n.corrections)
+    daily = n.bids.key_by("auction").window(lw.FixedWindows("1d"), **n.corrections)
     return daily.aggregate(
-        **{name: one for name, one in STATISTICS.items() if name.endswith("_bids")},
-        min_price=lw.min("price"), max_price=lw.max("price"),
-        avg_price=lw.mean("price"), sum_price=lw.sum("price"),
+        min_price=lw.min("price"), max_price=lw.max("price"), avg_price=lw.mean("price"),
+        sum_price=lw.sum("price"), **_by_rank(),
     )  # fmt: skip
 
 
@@ -189,10 +183,16 @@ def q18(n: Nexmark) -> Answer:
 
 
 def q19(n: Nexmark) -> Answer:
-    """The ten highest bids of each auction."""
-    bids = n.bids.map(lambda bid: {**bid, "bid": bid}).key_by("auction")
-    global_window = bids.window(lw.GlobalWindow(), **n.standing)
-    return global_window.aggregate(top=lw.combine(Top(10), "bid")).flat_map(places)
+    """The ten highest bids of each auction, with their ranks; of equal ones the earliest first."""
+    fields = ("bidder", "price", "channel", "url", "date_time", "extra")
+    best = lw.top(10, by="price", keep=fields, ties=("date_time", "event"))
+    bids = n.bids.key_by("auction").window(lw.GlobalWindow(), **n.standing).aggregate(best=best)
+
+    def places(pane: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        of = {"auction": pane["auction"], "timestamp": pane["timestamp"]}
+        yield from ({**of, **bid, "rank_number": at + 1} for at, bid in enumerate(pane["best"]))
+
+    return bids.flat_map(places)
 
 
 def q20(n: Nexmark) -> Answer:
@@ -213,6 +213,13 @@ def q22(n: Nexmark) -> Answer:
     return n.bids.select(
         "auction", "bidder", "price", "channel", dir1=part(3), dir2=part(4), dir3=part(5)
     )
+
+
+def _by_rank(*distinct: str) -> dict[str, lw.AggregateSpec]:
+    """Count bids and distinct values of columns, of all bids and of each rank of price."""
+    counts: dict[str, Any] = {f"{one}s": partial(lw.count_distinct, one) for one in distinct}
+    pairs = product({"bids": lw.count, **counts}.items(), RANKS.items())
+    return {f"{rank}_{name}": count(where=one) for (name, count), (rank, one) in pairs}
 
 
 def _winning(n: Nexmark) -> lw.Table[lw.Stream]:
