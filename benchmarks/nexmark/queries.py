@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lowwater as lw
-from benchmarks.nexmark.python_steps import HOURS, channel_id
 from benchmarks.nexmark.streams import EURO, RANKS, SIDE_INPUT, Nexmark
 from lowwater.io.sinks import Callback, Delivery
 from lowwater.pipeline.outputs import Writing
 
 Answer: TypeAlias = "lw.Stream | lw.Pipeline | lw.JoinedStream | lw.Table[lw.Stream] | Writing"
+
+_CHANNEL_ID = "(&|^)channel_id=([^&]*)"
 
 
 def q0(n: Nexmark) -> Answer:
@@ -60,10 +61,11 @@ def q4(n: Nexmark) -> Answer:
 def q5(n: Nexmark) -> Answer:
     """Hot items: the auctions with the most bids in the last 10 seconds, every 2 seconds."""
     recent = n.bids.key_by("auction").window(lw.SlidingWindows("10s", "2s"), **n.corrections)
-    counts = recent.aggregate(num=lw.count()).table().with_columns(end=lw.col("window_end"))
-    most = counts.group_by("end").aggregate(most=lw.max("num"))
-    hot = counts.join(most, on="end").filter(lw.col("num") == lw.col("most"))
-    return hot.select("auction", "num", "window_start", "window_end", "end")
+    counts = recent.aggregate(num=lw.count()).key_by(end=lw.col("window_end"))
+    hop = counts.window(lw.FixedWindows("2s"), accumulation="retracting")  # one window ends in it
+    most = hop.aggregate(hot=lw.top(1, by="num", keep="auction", with_ties=True)).explode("hot")
+    hot = lw.col("hot").struct.field
+    return most.select("end", auction=hot("auction"), num=hot("num"))
 
 
 def q6(n: Nexmark) -> Answer:
@@ -85,9 +87,9 @@ def q6(n: Nexmark) -> Answer:
 def q7(n: Nexmark) -> Answer:
     """Highest bid of each 10 seconds, with all bids of that price."""
     every = n.bids.key_by(all=lw.lit("all")).window(lw.FixedWindows("10s"), **n.corrections)
-    highest = every.aggregate(price=lw.max("price")).select("price", "window_end")
-    bids = n.bids.join(highest, on="price", within=lw.between("0s", "9999999us"))
-    return bids.select("auction", "bidder", "price", "date_time", "extra")
+    fields = ("auction", "bidder", "price", "date_time", "extra")
+    highest = every.aggregate(bid=lw.top(1, by="price", keep=fields, with_ties=True))
+    return highest.explode("bid").select(**{one: lw.col("bid").struct.field(one) for one in fields})
 
 
 def q8(n: Nexmark) -> Answer:
@@ -143,15 +145,12 @@ def q13(n: Nexmark) -> Answer:
 
 def q14(n: Nexmark) -> Answer:
     """Calculation: bids of some size in euros, the time of day, and how many c there are."""
-    euros = n.bids.with_columns(price=lw.lit(EURO) * lw.col("price"))
-    some = euros.filter((lw.col("price") > 1_000_000) & (lw.col("price") < 50_000_000))
-    kind = lw.col("date_time").dt.hour().replace_strict(HOURS)
-    extra = lw.col("extra").str
+    bids = q1(n).filter((lw.col("price") > 1_000_000) & (lw.col("price") < 50_000_000))
+    hour, extra = lw.col("date_time").dt.hour(), lw.col("extra").str
+    night = lw.when((hour <= 6) | (hour >= 20), "nightTime", "otherTime")
+    day = lw.when((hour >= 8) & (hour <= 18), "dayTime", night)
     found = extra.len_chars() - extra.replace_all("c", "", literal=True).str.len_chars()
-    bids = some.with_columns(bid_time_type=kind, c_counts=found)
-    return bids.select(
-        "auction", "bidder", "price", "bid_time_type", "date_time", "extra", "c_counts"
-    )
+    return bids.with_columns(bid_time_type=day, c_counts=found)
 
 
 def q15(n: Nexmark) -> Answer:
@@ -203,7 +202,10 @@ def q20(n: Nexmark) -> Answer:
 
 def q21(n: Nexmark) -> Answer:
     """Add the id of the channel, from its name or from the URL; without one, no row."""
-    bids = n.bids.map(channel_id).select("auction", "bidder", "price", "channel", "channel_id")
+    name, found = lw.col("channel").str.to_lowercase(), lw.col("url").str.extract(_CHANNEL_ID, 2)
+    for known, number in {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}.items():
+        found = lw.when(name == known, number, found)
+    bids = n.bids.select("auction", "bidder", "price", "channel", channel_id=found)
     return bids.filter(~lw.col("channel_id").is_null())
 
 
