@@ -8,7 +8,7 @@ https://github.com/nexmark/nexmark; docstrings say where this differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from statistics import fmean
@@ -183,15 +183,12 @@ def q18(n: Nexmark) -> Answer:
 
 def q19(n: Nexmark) -> Answer:
     """The ten highest bids of each auction, with their ranks; of equal ones the earliest first."""
-    fields = ("bidder", "price", "channel", "url", "date_time", "extra")
+    fields = ("price", "bidder", "channel", "url", "date_time", "extra")
     best = lw.top(10, by="price", keep=fields, ties=("date_time", "event"))
     bids = n.bids.key_by("auction").window(lw.GlobalWindow(), **n.standing).aggregate(best=best)
-
-    def places(pane: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        of = {"auction": pane["auction"], "timestamp": pane["timestamp"]}
-        yield from ({**of, **bid, "rank_number": at + 1} for at, bid in enumerate(pane["best"]))
-
-    return bids.flat_map(places)
+    ranked = bids.explode("best", position="place")
+    columns = {name: lw.col("best").struct.field(name) for name in fields}
+    return ranked.select("auction", rank_number=lw.col("place") + 1, **columns)
 
 
 def q20(n: Nexmark) -> Answer:

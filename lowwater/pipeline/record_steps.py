@@ -182,7 +182,8 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         return self.to_stream()._with(FlatMap(checked_function("flat_map", function)))
 
     @explained(columns="column", name="column", by="column")
-    def explode(self, column: str) -> Stream:
+    @explained(col="column", columns="column", index="position", ordinality="position")
+    def explode(self, column: str, *, position: str | None = None) -> Stream:
         """Replace each record by one for each item of a list; by none for null and an empty list.
 
         The item takes the place of the list in its column, and the other columns are repeated. The
@@ -198,12 +199,15 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
 
         Args:
             column: The column of lists. Its type is then that of the items.
+            position: Adds a column of this name with the place of the item in its list, int64,
+                counted from 0, or replaces it: the rank less one of what :func:`lowwater.top`
+                lists.
 
         Raises:
-            InvalidArgument: There is no such column, it is known to hold no lists, or it has the
-                event times or times of arrival.
+            InvalidArgument: There is no such column, it is known to hold no lists, or one of the
+                two has the event times or times of arrival.
         """
-        return self.to_stream()._exploded(column)
+        return self.to_stream()._exploded(column, position)
 
     def map_batches(self, function: BatchFunction) -> Stream:
         """Replace batches of records by the result of a function of Arrow batches.

@@ -99,7 +99,7 @@ class StreamParts:
             schema = common_schema(schema, other._schema)
         return replace(self, _flows=tuple(flows), _schema=schema, _names=names)
 
-    def _exploded(self, column: object) -> Self:
+    def _exploded(self, column: object, position: object) -> Self:
         if not isinstance(column, str):
             raise InvalidArgument(
                 f"{describe('column', column)} is not the name of a column",
@@ -117,7 +117,18 @@ class StreamParts:
                 where="explode",
                 hint="Name the column of lists",
             )
-        return self._with(Explode(column))
+        if position is None:
+            return self._with(Explode(column))
+        taken = (column, *self._always_selected())
+        is_name = isinstance(position, str) and position and not position.startswith(HIDDEN)
+        if not is_name or position in taken:
+            raise InvalidArgument(
+                f"{describe('position', position)} is not a name for a new column",
+                where="explode(position=)",
+                hint='Write, say, position="place"; event times, times of arrival and the items '
+                "keep their columns",
+            )
+        return self._with(Explode(column, str(position)))
 
     def _deduplicated(self, deduplication: Deduplication) -> Self:
         if self._known is not None:

@@ -14,6 +14,7 @@ import pytest
 
 import lowwater
 from lowwater.engine import aggregates
+from lowwater.engine.aggregates import ranked_specs
 from lowwater.engine.aggregates.specs import BuiltIn
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.process.cells import CELLS
@@ -79,8 +80,9 @@ def test_every_aggregate_has_a_case() -> None:
     }
     known = {
         name
-        for name, each in inspect.getmembers(aggregates, inspect.isfunction)
-        if inspect.signature(each).return_annotation == "BuiltIn"
+        for module in (aggregates, ranked_specs)
+        for name, each in inspect.getmembers(module, inspect.isfunction)
+        if inspect.signature(each).return_annotation == "BuiltIn" and not name.startswith("_")
     }
     assert len(known) > 15
     assert used == known

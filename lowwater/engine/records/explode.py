@@ -27,18 +27,28 @@ _PLAIN = frozenset({list, tuple, type(None)})
 @final
 @dataclass(frozen=True, slots=True)
 class Explode(StepKind):
-    """Replaces each record by one for each item of a list; none for null and an empty list."""
+    """Replaces each record by one for each item of a list; none for null and an empty list.
+
+    Args:
+        column: The column of lists.
+        position: The column with the place of the item in its list, int64, from 0; ``None`` for
+            none.
+    """
 
     column: str
+    position: str | None = None
 
     method: ClassVar[str] = "explode"
     vectorised: ClassVar[bool] = True
 
     def text(self) -> str:
-        return f"explode({self.column!r})"
+        position = "" if self.position is None else f", position={self.position!r}"
+        return f"explode({self.column!r}{position})"
 
     def names_after(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return names
+        if names is None or self.position is None:
+            return names
+        return tuple(dict.fromkeys((*names, self.position)))
 
     def apply(self, records: Records) -> Stepped:
         lists = records.columns.get(self.column)
@@ -51,7 +61,7 @@ class Explode(StepKind):
             if not records.length or getattr(records.columns, "knows_names", False):
                 raise absent
             nothing = np.zeros(0, dtype=np.int64)
-            left = records.take(nothing)  # the column is taken to be null
+            left = self._placed(records.take(nothing), nothing)  # the column is taken to be null
             missing = {self.column: absent}
             return Stepped(left, nothing, missing=missing, passed=records.length)
         if not records.length:
@@ -63,8 +73,17 @@ class Explode(StepKind):
             for name, column in records.columns.items()
         }
         rejected, dropped = dead_letters(records, failed, self.method)
-        left = records.derived(columns, rows)
+        places = np.arange(len(rows), dtype=np.int64) - np.repeat(
+            np.cumsum(counts) - counts, counts
+        )
+        left = self._placed(records.derived(columns, rows), places)
         return Stepped(left, rows, rejected, dropped, passed=records.length - len(failed))
+
+    def _placed(self, records: Records, places: Int64Array) -> Records:
+        """Add the places of items in their lists, if they are wanted."""
+        if self.position is None:
+            return records
+        return records.replaced({**records.columns, self.position: Column(places)})
 
     def _require_lists(self, column: Column) -> None:
         """Raise unless a column may hold lists, as far as its type says."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, TypeGuard, final
 
@@ -108,7 +108,7 @@ class WithColumns(StepKind):
     """
 
     expressions: Expressions
-    caller: str = "with_columns"
+    caller: str = field(default="with_columns", repr=False)  # the repr is stored: see described
 
     method: ClassVar[str] = "with_columns"
     vectorised: ClassVar[bool] = True

@@ -159,7 +159,23 @@ def test_the_type_of_the_items_is_known() -> None:
         assert schema_after(Explode("l"), schema) == wanted
     assert Explode("l").names_after(("a", "l")) == ("a", "l")
     assert Explode("l").names_after(None) is None
-    assert repr(Explode("l")) == "Explode(column='l')"
+    assert repr(Explode("l")) == "Explode(column='l', position=None)"
+
+
+def test_places_of_items() -> None:
+    rows = [{"at": n, "n": n, "l": items} for n, items in enumerate([[5, 6], [], None, (7,), 8])]
+    stream = lw.from_iterable(rows, time="at", unit="s").explode("l", position="place")
+    assert "explode('l', position='place')" in repr(stream)
+    found = stream.collect(on_error="dead_letter").elements()
+    assert [(one.value["l"], one.value["place"]) for one in found] == [(5, 0), (6, 1), (7, 0)]
+    schema = pa.schema({"l": pa.list_(pa.string()), "n": pa.int64()})
+    wanted = pa.schema({"l": pa.string(), "n": pa.int64(), "place": pa.int64()})
+    assert schema_after(Explode("l", "place"), schema) == wanted
+    assert schema_after(Explode("l", "n"), schema) == wanted.remove(2)
+    assert Explode("l", "place").names_after(("l",)) == ("l", "place")
+    for name in ("l", "at", "", 3, "__lw_x"):
+        with pytest.raises(lw.InvalidArgument, match="position="):
+            lw.from_iterable(rows, time="at", unit="s").explode("l", position=name)  # type: ignore[arg-type]
 
 
 def test_the_outline_has_the_step() -> None:
