@@ -6,7 +6,17 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import durability, graphs, growth, joins, latency, memory_limit, process, variants
+from benchmarks import (
+    aggregates,
+    durability,
+    graphs,
+    growth,
+    joins,
+    latency,
+    memory_limit,
+    process,
+    variants,
+)
 from benchmarks.machine import machine
 from benchmarks.open_windows import bytes_per_window, steps_per_second
 from benchmarks.throughput import measure
@@ -165,6 +175,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "graphs": _graphs,
     "joins": lambda args: joins.show(min(args.events, 1_000_000), args.rounds),
     "variants": lambda args: variants.show(args.events, args.rounds, _DATA),
+    "aggregates": lambda args: aggregates.show(args.events, args.rounds),
     "growth": lambda args: growth.show(args.most, args.rounds, args.plot),
 }
 
