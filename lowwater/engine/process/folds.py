@@ -74,12 +74,13 @@ def fold_of(combiner: Combiner | AggregateSpec) -> Combiner:
         InvalidArgument: It is neither a combiner nor an aggregate that needs no column.
     """
     if isinstance(combiner, BuiltIn):
-        if combiner.name in _FOLDS and combiner.column in (None, VALUE):
+        plain = combiner.column in (None, VALUE) and combiner.where is None
+        if combiner.name in _FOLDS and plain:
             return Fold(combiner.name)  # type: ignore[arg-type]  # it is one of the five
         raise InvalidArgument(
             f"{describe('combiner', combiner)} cannot add up the values of a cell",
             where="combining_cell",
-            hint="Use lw.count(), lw.sum(), lw.min(), lw.max() or lw.mean(), without a column, or "
-            "a combiner of your own",
+            hint="Use lw.count(), lw.sum(), lw.min(), lw.max() or lw.mean(), without a column "
+            "and where=, or a combiner of your own",
         )
     return checked_combiner(combiner, "combining_cell")

@@ -41,6 +41,7 @@ def test_what_declarations_refuse() -> None:
         (lambda: lw.combining_cell(sum), "not a combiner"),  # type: ignore[arg-type]
         (lambda: lw.combining_cell(lw.sum("delay")), "cannot add up"),
         (lambda: lw.combining_cell(lw.collect()), "cannot add up"),
+        (lambda: lw.combining_cell(lw.sum(where=lw.col("value") > 1)), "cannot add up"),
     ):
         with pytest.raises(lw.InvalidArgument, match=message):
             wrong()
