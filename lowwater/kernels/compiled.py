@@ -19,6 +19,7 @@ from lowwater.kernels.compiled_ids import hash_bytes as hash_bytes
 from lowwater.kernels.compiled_ids import may_be_in_filter as may_be_in_filter
 from lowwater.kernels.compiled_ids import sort_hashes as sort_hashes
 from lowwater.kernels.compiled_merging import count_below as count_below
+from lowwater.kernels.compiled_merging import follow_pieces as follow_pieces
 from lowwater.kernels.compiled_merging import gather as gather
 from lowwater.kernels.compiled_merging import merge_overlapping as merge_overlapping
 from lowwater.kernels.compiled_merging import merge_rows as merge_rows
@@ -353,25 +354,6 @@ def _expand_ranges(
             at += 1
 
 
-@compiled(types.int64(IN, IN, IN, IN, OUT, OUT))
-def _follow_pieces(
-    head: Int64Array, follows: Int64Array, start: Int64Array, count: Int64Array,
-    places: Int64Array, which: Int64Array,
-) -> int:  # fmt: skip
-    at = depth = 0
-    for i in range(len(head)):
-        piece, length = head[i], 0
-        while piece >= 0:
-            for inside in range(count[piece]):
-                places[at] = start[piece] + inside
-                which[at] = i
-                at += 1
-            length += 1
-            piece = follows[piece]
-        depth = max(depth, length)
-    return depth
-
-
 def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
     if len(values) > _WIDEST:
         return plain.mixed(values)
@@ -477,18 +459,6 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     places, which = np.empty((2, int(count.sum())), dtype=np.int64)
     _expand_ranges(whole(start), whole(count), places, which)
     return places, which
-
-
-def follow_pieces(
-    head: Int64Array,
-    follows: Int64Array,
-    start: Int64Array,
-    count: Int64Array,
-    held: Int64Array,
-) -> tuple[Int64Array, Int64Array, int]:
-    places, which = np.empty((2, int(held.sum())), dtype=np.int64)
-    depth = _follow_pieces(whole(head), follows, start, count, places, which)
-    return places, which, int(depth)
 
 
 _ADDED = {

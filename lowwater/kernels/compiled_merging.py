@@ -1,4 +1,4 @@
-"""The compiled kernels that merge intervals, and look up those that are open."""
+"""The compiled kernels that merge intervals, look up open ones, and follow chains of pieces."""
 
 from __future__ import annotations
 
@@ -245,3 +245,34 @@ def merge_rows(
         into, changed[:changes], members[:inside], first[:changes], renewed[:changes],
         leaving[:left], target[:left],
     )  # fmt: skip
+
+
+@compiled(types.int64(IN, IN, IN, IN, OUT, OUT))
+def _follow_pieces(
+    head: Int64Array, follows: Int64Array, start: Int64Array, count: Int64Array,
+    places: Int64Array, which: Int64Array,
+) -> int:  # fmt: skip
+    at = depth = 0
+    for i in range(len(head)):
+        piece, length = head[i], 0
+        while piece >= 0:
+            for inside in range(count[piece]):
+                places[at] = start[piece] + inside
+                which[at] = i
+                at += 1
+            length += 1
+            piece = follows[piece]
+        depth = max(depth, length)
+    return depth
+
+
+def follow_pieces(
+    head: Int64Array,
+    follows: Int64Array,
+    start: Int64Array,
+    count: Int64Array,
+    held: Int64Array,
+) -> tuple[Int64Array, Int64Array, int]:
+    places, which = np.empty((2, int(held.sum())), dtype=np.int64)
+    depth = _follow_pieces(whole(head), follows, start, count, places, which)
+    return places, which, int(depth)
