@@ -157,8 +157,6 @@ _NO_NAME = {
         ("join_as_of", "join_asof", "asof_join", "merge_asof", "temporal_join"),
         'Join a stream with a history with facts.join_as_of(versions, on="...")',
     ),
-    "quantile": "There is none: gather values with collect(), or write one for combine()",
-    "percentile": "There is none: gather values with collect(), or write one for combine()",
 }
 
 

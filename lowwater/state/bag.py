@@ -101,15 +101,6 @@ class Bag:
             self._rewrite(rows, values, arrivals, counts)
         return values, arrivals, counts
 
-    def held(self, rows: Int64Array) -> tuple[NDArray[Any], Int64Array]:
-        """Return the values of rows in no particular order, and the place of the row of each.
-
-        Bags that are always changed together return their values in the same order. O(values).
-        """
-        self._cover(rows)
-        place, which, _ = self._walk(rows)
-        return self._values[place], which
-
     def replace(self, rows: Int64Array, owner: Int64Array, values: NDArray[Any]) -> None:
         """Replace all values of rows; the new ones have no order of arrival.
 

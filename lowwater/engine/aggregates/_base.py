@@ -212,8 +212,9 @@ def bound(
 
 
 _STRICTEST: tuple[Needs, ...] = (
-    "nothing", "presence", "anything", "ordered", "numbers", "booleans",
+    "nothing", "presence", "anything", "ordered", "numbers", "exact numbers", "booleans",
 )  # fmt: skip
+_EXACT: frozenset[Needs] = frozenset({"anything", "ordered"})
 
 
 def columns_read(spec: AggregateSpec) -> tuple[tuple[str, Needs], ...]:
@@ -243,7 +244,11 @@ def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]
     needs: dict[str, Needs] = {}
     for spec in aggregates.values():
         for column, need in columns_read(spec):
-            needs[column] = max(needs.get(column, "nothing"), need, key=_STRICTEST.index)
+            before = needs.get(column, "nothing")
+            strictest = max(before, need, key=_STRICTEST.index)
+            if strictest == "numbers" and {before, need} & _EXACT:
+                strictest = "exact numbers"
+            needs[column] = strictest
         if (condition := condition_read(spec)) is not None:
             needs[condition] = "booleans"
     return needs

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from lowwater.engine.records.batch import HIDDEN
-from lowwater.engine.records.elementwise import check_within_row, operations
+from lowwater.engine.records.batch import CONDITION_OF
+from lowwater.engine.records.elementwise import check_single, check_within_row, operations
 from lowwater.errors import InvalidArgument, describe
 
 WHERE = "aggregate(where=)"
@@ -56,6 +56,7 @@ def condition_of(where: object) -> Condition | None:
             'in front, as a column: where=lw.col("is_cheap")',
         )
     check_within_row(where, WHERE)
+    check_single(where, WHERE)
     return Condition(where, repr(where), tuple(_literals(where)))
 
 
@@ -73,22 +74,22 @@ def with_condition_columns(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return aggregates that read their conditions as columns, and the expressions of these.
 
-    Aggregates with the same expression read the same column.
+    Aggregates with equal conditions read the same column.
 
     Returns:
         (the aggregates by output name, the expressions by hidden column).
     """
     columns: dict[str, Any] = {}
-    names: dict[int, str] = {}
+    names: dict[Condition, str] = {}
     ready: dict[str, Any] = {}
     for name, spec in aggregates.items():
         condition: Condition | None = getattr(spec, "where", None)
         if condition is None:
             ready[name] = spec
             continue
-        key = id(condition.expression)
+        key = replace(condition, column=None)
         if key not in names:
-            names[key] = f"{HIDDEN}where{len(names)}"
+            names[key] = f"{CONDITION_OF}{condition.text} {len(names)}"
             columns[names[key]] = condition.expression
         ready[name] = replace(spec, where=replace(condition, column=names[key]))
     return ready, columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -60,4 +61,6 @@ def _hashable(value: Any) -> Any:
         return type(value), tuple(map(_hashable, value))
     if isinstance(value, (set, bytearray)):
         return type(value), frozenset(value) if isinstance(value, set) else bytes(value)
+    if isinstance(value, Decimal):
+        return _NAN if value.is_nan() else value
     return _NAN if isinstance(value, float) and value != value else value

@@ -20,7 +20,7 @@ from lowwater.engine.aggregates._order import grouped_order
 from lowwater.engine.aggregates._tally import Counts, rows_grown
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
-from lowwater.state.arrays import run_starts
+from lowwater.state.arrays import distinct, run_starts
 from lowwater.time import Int64Array
 
 _RANKS = 64  # a rank is at most 63
@@ -93,9 +93,14 @@ class ApproxDistinct:
             own = registers[target] if dense[target] else None
             registers[target] = registers[row] if own is None else _larger(own, registers[row])
             dense[target] = True
+        targets = distinct(into)
+        self._empty_into_registers(state, targets[dense[targets]])
+        grown = rows_grown(state["coupons"], targets, state["slots"])
+        if len(grown):
+            self._thin_out(state, grown)
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        owner, held = _largest(*state["coupons"].held(rows))
+        owner, held = self._held(state, rows)
         ranks = _rank_counts(owner, held, len(rows), self._slots)
         stops = np.searchsorted(owner, np.arange(len(rows) + 1))
         for at in np.flatnonzero(state["dense"][rows]).tolist():
@@ -105,9 +110,21 @@ class ApproxDistinct:
             ranks[at] = np.bincount(whole, minlength=_RANKS)
         return Column(estimates(ranks, self._slots))
 
+    def _held(self, state: State, rows: Int64Array) -> tuple[Int64Array, NDArray[np.int32]]:
+        """Return the largest coupon of each row and slot, with the place of its row."""
+        held, of_each = state["coupons"].gather(rows)
+        return _largest(held, np.repeat(np.arange(len(rows), dtype=np.int64), of_each))
+
+    def _empty_into_registers(self, state: State, rows: Int64Array) -> None:
+        """Raise the registers of rows that have some by their coupons, and drop these."""
+        owner, held = self._held(state, rows)
+        if len(owner):
+            self._raise_registers(state, rows[owner], held)
+            state["coupons"].replace(rows, owner[:0], held[:0])
+
     def _thin_out(self, state: State, rows: Int64Array) -> None:
         """Keep the largest coupon of each slot; rows with many of them get registers."""
-        owner, held = _largest(*state["coupons"].held(rows))
+        owner, held = self._held(state, rows)
         slots = np.bincount(owner, minlength=len(rows))
         is_dense = (slots > self._slots // 8)[owner]
         if is_dense.any():

@@ -6,6 +6,7 @@ that the same values give the same registers there.
 
 from __future__ import annotations
 
+import struct
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
@@ -26,20 +27,22 @@ _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _ADD1, _ADD2 = np.uint64(0x52DCE729), np.uint64(0x38495AB5)
 _FIVE = np.uint64(5)
 _INTEGRAL = 2.0**63
+_WORD = 2**64 - 1
+_FEW = 16
 
 
 def hashes(values: NDArray[Any]) -> tuple[UInt64Array, UInt64Array]:
     """Return both halves of the hash of each value, uint64, shape (n,) each. O(n).
 
     Equal values have equal hashes: integral floats and truth values hash as integers (J-1). Text
-    is hashed as its UTF-8 bytes, also when empty. Other Python objects are hashed by their hash as
-    a key.
+    is hashed as its UTF-8 bytes, also when empty. Other Python objects, lists too, are hashed by
+    their hash as a key.
 
     Args:
         values: The values, dtype as in :class:`Column`, without nulls.
 
     Raises:
-        StateError: A value is of a type that cannot be a key.
+        StateError: A value is of a type that cannot be stored.
     """
     if values.dtype == object:
         return _of_objects(values)
@@ -50,7 +53,7 @@ def hashes(values: NDArray[Any]) -> tuple[UInt64Array, UInt64Array]:
 
 def _words_of_floats(values: NDArray[np.float64]) -> Int64Array:
     """Return integral floats as integers, and the others by their bits; NaN is one value."""
-    integral = (np.floor(values) == values) & (np.abs(values) < _INTEGRAL)
+    integral = (np.floor(values) == values) & (values >= -_INTEGRAL) & (values < _INTEGRAL)
     words = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return np.where(integral, np.where(integral, values, 0.0).astype(np.int64), words)
 
@@ -76,7 +79,21 @@ def _of_objects(values: NDArray[Any]) -> tuple[UInt64Array, UInt64Array]:
 
 
 def _of_keys(values: NDArray[Any]) -> tuple[UInt64Array, UInt64Array]:
-    return _of_words(hash_keys([Column.of_objects(values.tolist())]).view(np.int64))
+    keys = [_key(value) for value in values.tolist()]
+    return _of_words(hash_keys([Column.of_objects(keys)]).view(np.int64))
+
+
+def _key(value: Any) -> Any:
+    """Return a value that can be a key: equal for equal values, other ones for lists and tuples."""
+    if isinstance(value, dict):
+        return "dict", frozenset((_key(name), _key(item)) for name, item in value.items())
+    if isinstance(value, list):
+        return "list", *map(_key, value)
+    if isinstance(value, tuple):
+        return "tuple", *map(_key, value)
+    if isinstance(value, (set, frozenset)):
+        return "set", frozenset(map(_key, value))
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _word(value: Any) -> int | None:
@@ -132,6 +149,12 @@ def _of_bytes(data: NDArray[np.uint8], starts: Int64Array) -> tuple[UInt64Array,
     for block in range(int(lengths.max(initial=0)) // 16 + 1):
         left = lengths[rows] - 16 * block
         rows, left = rows[left > 0], left[left > 0]
+        if len(rows) <= _FEW:  # long ones: a pass over a few blocks costs as much as one over many
+            for row in rows.tolist():
+                stop = starts[row] + 16 * block
+                rest = data[stop : starts[row + 1]].tobytes()
+                first[row], second[row] = _of_rest(rest, int(first[row]), int(second[row]))
+            break
         at = (starts[rows] + 16 * block)[:, None] + np.arange(16)
         taken = padded[at]
         taken[np.arange(16) >= left[:, None]] = 0  # what follows belongs to another text
@@ -145,6 +168,29 @@ def _of_bytes(data: NDArray[np.uint8], starts: Int64Array) -> tuple[UInt64Array,
         first[rows] = np.where(full, g1, h1)
         second[rows] = np.where(full, g2, h2 ^ k2)
     return _finished(first, second, lengths.astype(np.uint64))
+
+
+def _of_rest(rest: bytes, h1: int, h2: int) -> tuple[int, int]:
+    """Mix the rest of one text into its hash, block by block."""
+    c1, c2 = int(_C1), int(_C2)
+    padded = rest + bytes(-len(rest) % 16)
+    words = struct.unpack(f"<{len(padded) // 8}Q", padded)
+    for at in range(0, len(words), 2):
+        k1 = words[at] * c1 & _WORD
+        k1 = (k1 << 31 | k1 >> 33) & _WORD
+        h1 ^= k1 * c2 & _WORD
+        k2 = words[at + 1] * c2 & _WORD
+        k2 = (k2 << 33 | k2 >> 31) & _WORD
+        is_full = 8 * at + 16 <= len(rest)
+        if is_full:
+            h1 = (h1 << 27 | h1 >> 37) & _WORD
+            h1 = ((h1 + h2) * 5 + 0x52DCE729) & _WORD
+        h2 ^= k2 * c1 & _WORD
+        if not is_full:
+            break
+        h2 = (h2 << 31 | h2 >> 33) & _WORD
+        h2 = ((h2 + h1) * 5 + 0x38495AB5) & _WORD
+    return h1, h2
 
 
 def _mixed1(word: UInt64Array) -> UInt64Array:

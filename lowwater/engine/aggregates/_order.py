@@ -8,6 +8,7 @@ it is seen which of them is kept.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -88,8 +89,15 @@ def spellings(values: NDArray[Any]) -> Int64Array | None:
         return np.signbit(values).astype(np.int64) if (values == 0.0).any() else None
     if values.dtype != object or set(map(type, values)) <= _TEXT:
         return None
-    texts = [f"{type(value).__name__} {value!r}" for value in values.tolist()]
+    texts = [_spelling(value) for value in values.tolist()]
     return np.unique(np.array(texts, dtype=object), return_inverse=True)[1]
+
+
+def _spelling(value: Any) -> str:
+    """Return a text that orders equal values; of zeros the negative one comes last, as above."""
+    if isinstance(value, float) and value == 0:
+        return f"float {math.copysign(1, value) < 0:d}"
+    return f"{type(value).__name__} {value!r}"
 
 
 def grouped_order(owner: Int64Array, ranks: Int64Array) -> Int64Array:
@@ -139,6 +147,8 @@ def _key(value: Any, depth: int) -> tuple[Any, ...]:
         return ("number~",) if is_nan else ("number", value)  # NaN comes after all numbers
     if isinstance(value, dt.datetime):
         return ("instant" if value.tzinfo else "local time", value)
+    if isinstance(value, dt.time):
+        return ("time with a zone" if value.tzinfo else "time", value)
     if isinstance(value, (dt.date, dt.timedelta)):
         return (type(value).__name__, value)
     if depth and isinstance(value, (list, tuple)):

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.aggregates._order import grouped_order, spellings
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Mask
 from lowwater.kernels import kernels
 from lowwater.state.arrays import distinct, run_starts
 from lowwater.state.bag import Bag
@@ -55,6 +55,8 @@ class Tally:
     Two parallel bags hold values and how often they came. Equal values of a row are added up when
     the row is read, and when its values have doubled since the last pass. So a row holds at most
     twice its distinct values (plus a constant), and a pass costs amortised O(log n) per value.
+    Equal values that are written differently are counted apart until a result is made, so that one
+    that is retracted does not stand for another.
 
     Args:
         dtype: The dtype of what is counted.
@@ -97,14 +99,19 @@ class Tally:
         kernels().add_at(state["distinct"], into, state["distinct"][rows])
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        owner, values, counts = self._summed(state, rows)
-        there = counts > 0  # a retraction that waits for its insert has no effect yet (S-C6)
-        if not there.all():
-            owner, values, counts = owner[there], values[there], counts[there]
-        return self._summary(Counts(owner, values, counts), len(rows))
+        owner, values, counts, starts = self._summed(state, rows)
+        first = np.flatnonzero(starts)
+        if len(first):
+            totals = np.add.reduceat(counts, first)
+            if len(first) < len(counts):  # the first spelling that is there stands for the value
+                places = np.where(counts > 0, np.arange(len(counts)), len(counts))
+                first = np.minimum.reduceat(places, first)
+            there = totals > 0  # a retraction that waits for its insert has no effect yet (S-C6)
+            first, counts = first[there], totals[there]
+        return self._summary(Counts(owner[first], values[first], counts), len(rows))
 
     def _sum_up(self, state: State, rows: Int64Array) -> None:
-        owner, values, counts = self._summed(state, rows)
+        owner, values, counts, _ = self._summed(state, rows)
         left = counts != 0
         if not left.all():
             owner, values, counts = owner[left], values[left], counts[left]
@@ -114,26 +121,28 @@ class Tally:
 
     def _summed(
         self, state: State, rows: Int64Array
-    ) -> tuple[Int64Array, NDArray[Any], Int64Array]:
-        """Return the distinct values of rows with the sums of their counts, by row and rank.
-
-        Of equal values that are written differently, the first by their spelling stands for all.
+    ) -> tuple[Int64Array, NDArray[Any], Int64Array, Mask]:
+        """Return the values of rows with the sums of their counts, by row, rank and spelling.
 
         Returns:
-            (the place of the row of each, the values, the sums).
+            (the place of the row of each, the values, the sums, where another value begins).
         """
-        values, owner = state["values"].held(rows)
-        counts, _ = state["counts"].held(rows)
+        values, of_each = state["values"].gather(rows)
+        counts, _ = state["counts"].gather(rows)
+        owner = np.repeat(np.arange(len(rows), dtype=np.int64), of_each)
         if not len(owner):
-            return owner, values, counts
+            return owner, values, counts, np.zeros(0, dtype=np.bool_)
         ranks = self._ranks(values)
         if (texts := spellings(values)) is None:
             order = grouped_order(owner, ranks)
+            columns = [owner[order], ranks[order]]
         else:
             order = np.lexsort((texts, ranks, owner))
-        begins = np.flatnonzero(run_starts(owner[order], ranks[order]))
+            columns = [owner[order], ranks[order], texts[order]]
+        begins = np.flatnonzero(run_starts(*columns))
         first = order[begins]
-        return owner[first], values[first], np.add.reduceat(counts[order], begins)
+        starts = run_starts(owner[first], ranks[first])
+        return owner[first], values[first], np.add.reduceat(counts[order], begins), starts
 
 
 def rows_grown(bag: Bag, rows: Int64Array, before: Int64Array) -> Int64Array:

@@ -83,11 +83,12 @@ class Top:
             reaches = self._ranks(batch.values) >= state[self._floor][batch.rows]
             if not reaches.all():
                 batch = batch.where(reaches)
+        bag: Bag = state["value"]
+        self.notes["kept"] = min(self.notes["kept"], len(bag))  # windows may have closed since
         arrival = batch.arrival
         given = {"value": batch.values, **further_values(batch)}
         for column in self._bags:
             state[column.name].append(batch.rows, given[column.name], arrival)
-        bag: Bag = state["value"]
         if len(bag) > 2 * self.notes["kept"] + _SPARE:
             self._drop_others(state)
 

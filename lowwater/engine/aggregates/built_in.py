@@ -46,6 +46,8 @@ class BuiltIn:
             has one form for both.
         also: Further columns that it reads as they are, nulls included.
         where: Which elements count; ``None`` for all.
+        orderless: Whether the result is the same in whatever order elements come, but for the
+            rounding of floats.
         advice: A note for whoever checks a pipeline with it, and what to do; ``None`` for none.
     """
 
@@ -63,6 +65,7 @@ class BuiltIn:
     together: Together | None = field(default=None, compare=False)
     also: tuple[str, ...] = ()
     where: Condition | None = None
+    orderless: bool = field(default=False, compare=False)
     advice: tuple[str, str] | None = field(default=None, compare=False)
 
     def bind(self, type: pa.DataType | None, dtype: DTypeLike, **more: Any) -> Aggregate:

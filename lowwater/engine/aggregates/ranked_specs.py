@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def top(
     )
     return BuiltIn(
         "top", by, "ordered", make, _top_options(n, by, kept, tied, with_ties, reverse), also=also,
-        where=condition_of(where), advice=advice if with_ties else None,
+        orderless=True, where=condition_of(where), advice=advice if with_ties else None,
     )  # fmt: skip
 
 
@@ -138,7 +139,7 @@ def most_frequent(column: str = VALUE, n: int = 10, *, where: nw.Expr | None = N
 
     return BuiltIn(
         "most_frequent", column_name(column), "anything", make, (("n", n),), make_signed=make,
-        where=condition_of(where),
+        orderless=True, where=condition_of(where),
     )  # fmt: skip
 
 
@@ -159,9 +160,9 @@ def quantile(column: str, q: float | Sequence[float], *, where: nw.Expr | None =
         InvalidArgument: ``q`` is not from 0 to 1.
 
     >>> quantile("ms", 0.99), quantile("ms", [0.5, 0.9])
-    (quantile('ms', q=0.99), quantile('ms', q=[0.5, 0.9]))
+    (quantile('ms', q=0.99), quantile('ms', q=(0.5, 0.9)))
     """
-    return _quantile("quantile", column, q, where, (("q", q),))
+    return _quantile("quantile", column, q, where, (("q", _stored(q)),))
 
 
 @explained(col="column", field="column")
@@ -177,14 +178,14 @@ def _quantile(
     where: nw.Expr | None,
     options: tuple[tuple[str, object], ...],
 ) -> BuiltIn:
-    fractions, listed = fractions_of(_checked_fractions(q, name)), not isinstance(q, (int, float))
+    fractions, listed = fractions_of(_checked_fractions(q, name)), not isinstance(q, Real)
 
     def make(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
         return Tally(dtype, ranks_of, QuantilesOf(fractions, listed, type))
 
     return BuiltIn(
         name, column_name(column), "ordered", make, options, make_signed=make,
-        where=condition_of(where),
+        orderless=True, where=condition_of(where),
         advice=(
             "it keeps every distinct value of a window",
             "lw.approx_quantile(...) takes bounded state, within a relative error that you choose",
@@ -226,7 +227,7 @@ def approx_quantile(
     approx_quantile('ms', q=0.99, error=0.02)
     """
     fractions = fractions_of(_checked_fractions(q, "approx_quantile"))
-    listed = not isinstance(q, (int, float))
+    listed = not isinstance(q, Real)
     bins = log_bins(*_checked_bins(error, between))
 
     def make(type: pa.DataType | None, _dtype: DTypeLike) -> Aggregate:
@@ -239,12 +240,12 @@ def approx_quantile(
         summary = QuantilesOf(fractions, listed, pa.float64(), bins)
         return Tally(np.int32, number_ranks, summary, bins.of)
 
-    options: list[tuple[str, object]] = [("q", q)]
+    options: list[tuple[str, object]] = [("q", _stored(q))]
     options += [("error", error)] if error != 0.01 else []
-    options += [("between", between)] if between != (1e-9, 1e9) else []
+    options += [("between", _stored(between))] if tuple(between) != (1e-9, 1e9) else []
     return BuiltIn(
         "approx_quantile", column_name(column), "numbers", make, tuple(options), make_signed=make,
-        where=condition_of(where),
+        orderless=True, where=condition_of(where),
     )  # fmt: skip
 
 
@@ -296,7 +297,7 @@ def approx_count_distinct(
     options = (("precision", precision),) if precision != 11 else ()
     return BuiltIn(
         "approx_count_distinct", column_name(column), "anything", make, options,
-        make_signed=make_signed, where=condition_of(where),
+        make_signed=make_signed, orderless=True, where=condition_of(where),
     )  # fmt: skip
 
 
@@ -306,9 +307,9 @@ def _names(columns: str | Sequence[str], what: str) -> tuple[str, ...]:
 
 
 def _checked_fractions(q: Any, where: str) -> tuple[float, ...]:
-    given: Any = (q,) if isinstance(q, (int, float)) else q
-    is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
-    if not is_listed or not given or not all(map(_is_fraction, given)):
+    given: Any = (q,) if isinstance(q, Real) else q
+    is_listed = isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, (str, bytes))
+    if not is_listed or not len(given) or not all(map(_is_fraction, given)):
         raise InvalidArgument(
             f"{describe('q', q)} must be a number from 0 to 1, or a list of such",
             where=where,
@@ -317,8 +318,13 @@ def _checked_fractions(q: Any, where: str) -> tuple[float, ...]:
     return tuple(given)
 
 
-def _is_fraction(q: object) -> bool:
-    return isinstance(q, (int, float)) and not isinstance(q, bool) and 0 <= q <= 1
+def _stored(values: Any) -> Any:
+    """Return what an aggregate holds of an argument: a number, or a tuple of such."""
+    return values if isinstance(values, Real) else tuple(values)
+
+
+def _is_fraction(q: Any) -> bool:
+    return isinstance(q, Real) and not isinstance(q, bool) and 0 <= float(q) <= 1
 
 
 def _checked_bins(error: Any, between: Any) -> tuple[float, float, float]:
@@ -329,9 +335,11 @@ def _checked_bins(error: Any, between: Any) -> tuple[float, float, float]:
             hint="Write error=0.01 for 1 %",
         )
     try:
-        low, high = map(float, between)
-    except (TypeError, ValueError):
-        low, high = 0.0, 0.0
+        given = tuple(between)
+    except TypeError:
+        given = ()
+    are_numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in given)
+    low, high = map(float, given) if len(given) == 2 and are_numbers else (0.0, 0.0)
     if not 0 < low < high < float("inf"):
         raise InvalidArgument(
             f"{describe('between', between)} must be two numbers, 0 < smallest < largest",

@@ -60,6 +60,7 @@ def count(column: str | None = None, *, where: nw.Expr | None = None) -> BuiltIn
     needs: Needs = "nothing" if column is None else "presence"
     return BuiltIn(
         "count", column, needs, _count, make_signed=_count, differs=True, rejoins=sum,
+        orderless=True,
         where=condition_of(where),
     )  # fmt: skip
 
@@ -76,7 +77,7 @@ def sum(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     return BuiltIn(
         "sum", column_name(column), "numbers", _sum, make_signed=_signed_sum, differs=True,
         rejoins=sum,
-        together=sum_of_both, where=condition_of(where),
+        together=sum_of_both, orderless=True, where=condition_of(where),
     )  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def mean(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
         "mean", column_name(column), "numbers",
         lambda type, dtype: _mean_of(type, dtype) or Mean(),
         make_signed=lambda type, dtype: _mean_of(type, dtype) or SignedMean(),
-        together=mean_of_both, where=condition_of(where),
+        together=mean_of_both, orderless=True, where=condition_of(where),
     )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def min(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     return BuiltIn(
         "min", column_name(column), "ordered",
         lambda type, dtype: Extreme(type, dtype, largest=False),
-        rejoins=min, where=condition_of(where),
+        rejoins=min, orderless=True, where=condition_of(where),
     )  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def max(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
     return BuiltIn(
         "max", column_name(column), "ordered",
         lambda type, dtype: Extreme(type, dtype, largest=True),
-        rejoins=max, where=condition_of(where),
+        rejoins=max, orderless=True, where=condition_of(where),
     )  # fmt: skip
 
 
@@ -314,7 +315,7 @@ def _test(name: str, column: str, where: Condition | None, *, every: bool) -> Bu
     return BuiltIn(
         name, column_name(column), "booleans", lambda _type, _dtype: Test(every=every),
         make_signed=lambda _type, _dtype: SignedTest(every=every),
-        rejoins=all if every else any, where=where,
+        rejoins=all if every else any, orderless=True, where=where,
     )  # fmt: skip
 
 
@@ -355,7 +356,7 @@ def _spread(name: str, column: str, ddof: int, where: Condition | None, *, root:
     return BuiltIn(
         name, column_name(column), "numbers", make(Variance), options,
         make_signed=make(SignedVariance),
-        together=variance_of_both(ddof=ddof, root=root), where=where,
+        together=variance_of_both(ddof=ddof, root=root), orderless=True, where=where,
     )  # fmt: skip
 
 
@@ -369,5 +370,5 @@ def _kept(
     return BuiltIn(
         name, column_name(column), "anything",
         lambda type, dtype: Collect(type, dtype, shape=shape),
-        rejoins=rejoins, lists=rejoins is not None, where=where,
+        rejoins=rejoins, lists=rejoins is not None, orderless=shape == "count", where=where,
     )  # fmt: skip

@@ -22,13 +22,6 @@ from lowwater.time import Int64Array
 
 AT, WHOSE = HIDDEN + "order_at", HIDDEN + "order_whose"
 """Hidden columns that records are sorted by, int64; records equal in both stay in their order."""
-_ORDERLESS = frozenset(
-    (
-        *("count", "sum", "mean", "var", "std", "min", "max", "any", "all", "count_distinct"),
-        *("top", "most_frequent", "quantile", "median"),
-        *("approx_quantile", "approx_count_distinct"),
-    )
-)
 
 
 def minds_order(flow: Flow, stage: Stage) -> bool:
@@ -42,7 +35,7 @@ def minds_order(flow: Flow, stage: Stage) -> bool:
     if not stage.work.emits_panes or stage.deduplication is not None:
         return True
     specs = stage.work.aggregates.values()
-    return not all(isinstance(one, BuiltIn) and one.name in _ORDERLESS for one in specs)
+    return not all(isinstance(one, BuiltIn) and one.orderless for one in specs)
 
 
 def with_order(records: Records, stage: Stage) -> Records:

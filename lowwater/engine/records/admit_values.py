@@ -39,10 +39,13 @@ from lowwater.state.arrays import object_array
 from lowwater.state.codec import of_base
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
-Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordered", "booleans"]
+Needs: TypeAlias = Literal[
+    "nothing", "presence", "anything", "numbers", "exact numbers", "ordered", "booleans"
+]  # fmt: skip
 """The values that an aggregate accepts; others are dead letters with reason ``wrong_type``.
 
-``presence``: only whether a value is null matters.
+``presence``: only whether a value is null matters. ``exact numbers``: some aggregates add the
+numbers up, and others take them as they are, so that integers beside floats stay integers.
 """
 
 
@@ -76,7 +79,9 @@ class ValueAdmission:
 
     def __init__(self, name: str, needs: Needs, reader: str = AGGREGATE) -> None:
         self._name = shown_name(name)
-        self._needs = needs
+        # Sums take floats where some values are; other readers of the column take them as they are.
+        self._exact = needs == "exact numbers"
+        self._needs = "numbers" if needs == "exact numbers" else needs
         self._reader = reader
         self._anything = needs in ("anything", "nothing", "presence")
         # Columns of lowwater's own are made of the record's fields, which are looked at themselves.
@@ -214,7 +219,8 @@ class ValueAdmission:
             if not self._anything:
                 self._note_nan(column, problems)
             return column
-        if self._floating and (self._needs == "numbers" or not are_wide(data)):
+        sums_only = self._needs == "numbers" and not self._exact
+        if self._floating and (sums_only or not are_wide(data)):
             return Column(data.astype(np.float64), column.valid, pa.float64())
         return column
 
@@ -320,7 +326,7 @@ class ValueAdmission:
 
     def _keeps_integers(self, numbers: list[Any]) -> bool:
         """Return whether integers among numbers are kept that floats do not hold."""
-        return self._needs != "numbers" and any(
+        return (self._needs != "numbers" or self._exact) and any(
             isinstance(v, int) and not -EXACT <= v <= EXACT for v in numbers
         )
 

@@ -23,6 +23,8 @@ SIDE = HIDDEN + "side"
 """Prefix of hidden columns that belong to the primary key of a table: see ``JoinedColumns``."""
 TRACED = HIDDEN + "traced"
 """Hidden column of traced runs: the number of each record in its source."""
+CONDITION_OF = HIDDEN + "where="
+"""Prefix of hidden columns with the results of the conditions of aggregates."""
 
 
 def shown_name(column: str) -> str:
@@ -33,6 +35,8 @@ def shown_name(column: str) -> str:
     """
     if not column.startswith(HIDDEN):
         return column
+    if column.startswith(CONDITION_OF):
+        return column.removeprefix(HIDDEN).rpartition(" ")[0]
     return column.removeprefix(HIDDEN).rstrip("0123456789")
 
 

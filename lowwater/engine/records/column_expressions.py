@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 import narwhals as nw
 from narwhals.expr_str import ExprStringNamespace
 
+from lowwater.engine.records.elementwise import check_single
 from lowwater.engine.records.regex_groups import extraction_of
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, describe, explained
 
 
 class TextOperations(ExprStringNamespace["Expr"]):
@@ -96,6 +97,7 @@ def lit(value: Any) -> Expr:
     return _ours(nw.lit(value))
 
 
+@explained(cond="condition", predicate="condition", then="value", else_="otherwise")
 def when(condition: nw.Expr, value: Any, otherwise: Any = None) -> Expr:
     """Return an expression with one of two values, depending on a condition.
 
@@ -128,6 +130,7 @@ def when(condition: nw.Expr, value: Any, otherwise: Any = None) -> Expr:
             where="lw.when",
             hint=f"Write, say, lw.when({column}, 1, 0)",
         )
+    check_single(condition, "lw.when")
     is_true = condition == nw.lit(True)  # nulls alone have no type, and so become truths
     chosen = nw.when(is_true).then(_valued(value))
     return _ours(chosen.otherwise(None if otherwise is None else _valued(otherwise)))

@@ -93,6 +93,25 @@ def check_within_row(expression: Any, step: str) -> None:
             )
 
 
+def check_single(expression: Any, step: str) -> None:
+    """Check that an expression has one result, as a condition must.
+
+    Raises:
+        InvalidArgument: It begins with several columns.
+    """
+    nodes = _nodes(expression) or ()
+    if not nodes:
+        return
+    kind = nodes[0].kind.name
+    names = nodes[0].kwargs.get("names", ())
+    if kind in ("ALL", "EXCLUDE", "SELECTOR") or (kind == "COL" and len(names) > 1):
+        raise InvalidArgument(
+            f"{expression!r} has a result for each of several columns",
+            where=step,
+            hint='Combine them: (lw.col("a") > 1) & (lw.col("b") > 1)',
+        )
+
+
 def reading_of(expressions: Iterable[Any]) -> Reading:
     """Return what expressions read; names of columns are expressions, too."""
     columns: set[str] | None = set()

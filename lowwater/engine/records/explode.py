@@ -105,6 +105,8 @@ class Explode(StepKind):
             return Column.from_arrow(pc.list_flatten(arrays)), lengths.astype(np.int64), ()
         values = column.to_list(exact=True)
         failed: list[Failure] = []
+        if column.type is not None and pa.types.is_map(column.type):  # in Python: lists of pairs
+            values = [None if value is None else dict(value) for value in values]
         if not _PLAIN.issuperset(map(type, values)):
             values = [self._list(row, value, failed) for row, value in enumerate(values)]
         lists = [value if value is not None else () for value in values]

@@ -17,8 +17,11 @@ from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.outline import names_text, outline
 from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.records.columns import Types
+from lowwater.engine.records.stage_bundle import StageBundle
+from lowwater.engine.records.steps import Bundle
 from lowwater.engine.stages.kind import NO_AGGREGATES, StageKind
-from lowwater.time import format_duration
+from lowwater.errors import InvalidArgument
+from lowwater.time import Int64Array, format_duration
 
 
 @final
@@ -66,6 +69,21 @@ class Upserted(StageKind):
         from lowwater.engine.join.tables import UpsertOperator
 
         return UpsertOperator(self.rules, self.columns)
+
+    def step(
+        self, stage: Stage, incoming: StageBundle, kept: Int64Array | None
+    ) -> tuple[Bundle, Any]:
+        bundle, step = StageKind.step(self, stage, incoming, kept)
+        # Where the columns were not known, only the records can tell that a new name is taken.
+        for key, name in zip(stage.keys, stage.key_names, strict=True):
+            if key != name and name in bundle.values:
+                raise InvalidArgument(
+                    f"a key cannot be called {key!r}: the rows of the table have a column of that "
+                    f"name, and another one of the name {name!r}",
+                    where="table(key=)",
+                    hint="Rename it with with_columns",
+                )
+        return bundle, step
 
     def described(self) -> dict[str, Any]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, final
 
 import numpy as np
@@ -57,6 +58,7 @@ class ColumnRead:
 
     def fit(self, column: Column) -> bool:
         """Widen the type so that it takes a column's values; return whether it has changed."""
+        column = self._summed(column)
         if self._is_of_words(column):
             before = self.type
             self.dtype, self.type, self.guessed = np.dtype(object), _DECIMALS, False
@@ -94,6 +96,7 @@ class ColumnRead:
 
         Decimals that are only added up are given as words (see ``_decimals``).
         """
+        column = self._summed(column)
         if self._is_of_words(column):
             words = words_of(column)
             return words if element is None else words[element]
@@ -106,6 +109,21 @@ class ColumnRead:
         if data.dtype != self.dtype:
             data = data.astype(self.dtype)
         return data if element is None else data[element]
+
+    def _summed(self, column: Column) -> Column:
+        """Return integers and floats as floats, if they are only added up.
+
+        They are Python values where other aggregates take them as they are.
+        """
+        if self._exact or column.arrow is not None or column.data.dtype != object:
+            return column
+        valid = column.valid
+        present = column.data if valid is None else column.data[valid]
+        if not len(present) or isinstance(present[0], Decimal):
+            return column
+        floats = np.zeros(len(column), dtype=np.float64)
+        floats[slice(None) if valid is None else valid] = present.astype(np.float64)
+        return Column(floats, valid, pa.float64())
 
     def _is_of_words(self, column: Column) -> bool:
         if self._exact:

@@ -134,6 +134,14 @@ def test_equal_values_are_one_value() -> None:
     assert len(set(coupons(np.array(large, dtype=object), 14).tolist())) == 1
 
 
+def test_long_texts_are_hashed_as_short_ones_beside_them() -> None:
+    """Few long texts are finished one by one, many in one pass over their blocks."""
+    for length in (15, 16, 17, 31, 32, 33, 200):
+        many = np.array([f"{n:03}{'x' * length}" for n in range(100)], dtype=object)
+        alone = [coupons(many[at : at + 1], 21)[0] for at in range(100)]
+        assert coupons(many, 21).tolist() == alone
+
+
 def test_values_of_every_kind_that_can_be_a_key() -> None:
     import datetime as dt
     import uuid
@@ -199,6 +207,30 @@ def test_other_precisions(precision: int) -> None:
 def test_precisions_that_are_none(precision: Any) -> None:
     with pytest.raises(InvalidArgument, match="precision="):
         lw.approx_count_distinct("v", precision=precision)
+
+
+def test_sessions_that_merge_keep_no_coupons_beside_registers() -> None:
+    """300 sessions of 60 records that one with registers takes in, one after the other."""
+    from lowwater.engine.aggregates._hyperloglog import ApproxDistinct
+
+    rows = [{"at": 0, "v": n} for n in range(1000)]
+    for session in range(1, 300):
+        rows += [{"at": 10 * session, "v": 1000 * session + n} for n in range(60)]
+        rows.append({"at": 10 * session - 5, "v": 0})
+    stream = lw.from_iterable(rows, time="at", unit="s").key_by(k=lw.lit(1))
+    pipeline = stream.window(lw.Sessions("6s")).aggregate(x=lw.approx_count_distinct("v"))
+    held: list[int] = []
+    result = ApproxDistinct.result
+
+    def seen(self: Any, state: Any, window_rows: Any) -> Any:
+        held.append(len(state["coupons"]))
+        return result(self, state, window_rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ApproxDistinct, "result", seen)
+        (pane,) = pipeline.run(bundle_size=61)
+    assert max(held) <= 1000
+    assert pane.values["x"] == pytest.approx(1000 + 299 * 60, rel=0.1)
 
 
 def test_windows_that_merge_join_their_registers() -> None:

@@ -263,6 +263,10 @@ def test_a_record_beside_a_broken_one() -> None:
         (lambda: lw.count(where="v > 3"), "where='v > 3' .* not an expression"),  # type: ignore[arg-type]
         (lambda: lw.count(where=lambda row: True), "not an expression"),  # type: ignore[arg-type]
         (lambda: lw.count(where=lw.col("v") > lw.col("v").mean()), "other records"),
+        (lambda: lw.count(where=lw.col("v", "n") > 1), "several columns"),
+        (lambda: lw.when(lw.col("v", "n") > 1, 1), "several columns"),
+        (lambda: lw.when(lw.col("v") > 1, then=1), "Did you mean 'value'"),  # type: ignore[call-arg]
+        (lambda: lw.approx_quantile("v", 0.5, between="12"), "between="),  # type: ignore[arg-type]
     ],
 )
 def test_mistakes(make: Any, words: str) -> None:
@@ -284,6 +288,8 @@ def test_conditions_differ_by_the_types_of_their_literals() -> None:
     assert lw.count(where=lw.col("v") == 1) == lw.count(where=lw.col("v") == 1)
     assert lw.count(where=lw.col("v") == 1) != lw.count(where=lw.col("v") == "1")
     assert lw.count(where=lw.col("v") == 1) != lw.count()
+    assert hash(lw.quantile("v", [0.1, 0.2])) == hash(lw.quantile("v", (0.1, 0.2)))
+    assert lw.approx_quantile("v", 0.5, between=[1.0, 2.0]).options[1] == ("between", (1.0, 2.0))  # type: ignore[arg-type]
     assert hash(lw.count(where=lw.col("v") == 1)) == hash(lw.count(where=lw.col("v") == 1))
 
 
@@ -310,7 +316,7 @@ def test_a_condition_that_is_not_bool() -> None:
         known.aggregate(n=lw.count(where=lw.col("w") > 1))
     rows = lw.from_iterable([{"at": 0, "v": 1}], time="at", unit="s").key_by("v")
     pipeline = rows.window(lw.GlobalWindow()).aggregate(n=lw.count(where=lw.col("v")))
-    with pytest.raises(lw.DataError, match="where=1"):
+    with pytest.raises(lw.DataError, match=r"where=col\(v\)=1 .* Compare something"):
         pipeline.collect()
 
 
@@ -318,7 +324,8 @@ def test_one_expression_is_evaluated_once() -> None:
     high = lw.col("v") > 1
     rows = lw.from_iterable([{"at": 0, "v": 1}, {"at": 0, "v": 2}], time="at", unit="s")
     pipeline = rows.key_by(all=lw.lit(1)).window(lw.GlobalWindow()).aggregate(
-        a=lw.count(where=high), b=lw.sum("v", where=high), c=lw.max("v", where=lw.col("v") < 2)
+        a=lw.count(where=high), b=lw.sum("v", where=lw.col("v") > 1),
+        c=lw.max("v", where=lw.col("v") < 2),
     )  # fmt: skip
     (flow,) = pipeline._stage.inputs
     steps = [step for step in flow.steps if isinstance(step, WithColumns) and step.is_hidden]

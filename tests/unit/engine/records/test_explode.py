@@ -162,6 +162,14 @@ def test_the_type_of_the_items_is_known() -> None:
     assert repr(Explode("l")) == "Explode(column='l', position=None)"
 
 
+def test_maps_are_no_lists() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    maps = pa.array([[("a", 1), ("b", 2)], None], kind)
+    done = Explode("l").apply(Records.from_arrow(pa.record_batch({"l": maps})))
+    assert done.records.length == 0
+    assert [one.reason for one in done.rejected] == ["not_a_list"]
+
+
 def test_places_of_items() -> None:
     rows = [{"at": n, "n": n, "l": items} for n, items in enumerate([[5, 6], [], None, (7,), 8])]
     stream = lw.from_iterable(rows, time="at", unit="s").explode("l", position="place")
