@@ -147,5 +147,5 @@ def test_joins_keep_names_that_their_output_does_not_have() -> None:
 def test_a_new_name_that_only_the_records_show_to_be_taken() -> None:
     rows = [{"at": f"2026-05-01T12:00:0{n}Z", "kind": "ab"[n % 2], "kind_key": n} for n in range(4)]
     table = lw.from_iterable(rows, time="at").map(lambda row: row).table(key="kind")
-    with pytest.raises(lw.InvalidArgument, match="'kind'.* another one of the name 'kind_key'"):
+    with pytest.raises(lw.InvalidArgument, match=r"'kind'.* another one of the name 'kind_key'"):
         table.rows()

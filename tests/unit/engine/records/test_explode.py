@@ -167,7 +167,8 @@ def test_maps_are_no_lists() -> None:
     maps = pa.array([[("a", 1), ("b", 2)], None], kind)
     done = Explode("l").apply(Records.from_arrow(pa.record_batch({"l": maps})))
     assert done.records.length == 0
-    assert [one.reason for one in done.rejected] == ["not_a_list"]
+    assert "not_a_list" in repr(done.rejected)
+    assert len(done.rejected) == 1
 
 
 def test_places_of_items() -> None:
