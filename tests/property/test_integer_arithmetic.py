@@ -87,6 +87,21 @@ def chosen(least: int, test: Tree, yes: Tree, no: Tree) -> Tree:
 
 
 COLUMNS: Any = st.sampled_from("abc").map(lambda name: (lw.col(name), operator.itemgetter(name)))
+
+
+def narrowed(name: str, below: int, dtype: Any) -> Tree:
+    """A column cast to a type in which products of its values would wrap."""
+
+    def compute(record: dict[str, Any]) -> Any:
+        value = in_range(record[name])
+        return None if value is None else value % below
+
+    return (lw.col(name) % below).cast(dtype), compute
+
+
+NARROWED = st.builds(
+    narrowed, st.sampled_from("abc"), st.just(100_000), st.just(nw.Int32)
+) | st.builds(narrowed, st.sampled_from("abc"), st.just(100), st.sampled_from([nw.Int8, nw.UInt8]))
 NUMBERS = st.one_of(st.integers(-3, 9), st.sampled_from([2**31, -(2**31), 2**62, HIGH, LOW]))
 
 
@@ -105,7 +120,8 @@ def grown(inner: Any) -> Any:
     )
 
 
-TREES = st.one_of(grown(COLUMNS), grown(grown(COLUMNS)), grown(grown(grown(COLUMNS))))
+LEAVES = st.one_of(COLUMNS, COLUMNS, NARROWED)
+TREES = st.one_of(grown(LEAVES), grown(grown(LEAVES)), grown(grown(grown(LEAVES))))
 
 
 @st.composite
@@ -162,6 +178,15 @@ def test_a_comparison_is_pythons(table: pa.Table, name: str, number: int) -> Non
         for row, value in zip(table.to_pylist(), found.columns["x"].to_list(), strict=True):
             other = number if right is number else row["b"]
             assert value == (None if None in (row["a"], other) else of(row["a"], other))
+
+
+def test_lengths_of_texts_are_computed_with_in_64_bits() -> None:
+    length = lw.col("s").str.len_chars()
+    rows = lw.from_iterable([{"at": 0, "s": "x" * 50_000}], time="at", unit="s")
+    made = rows.with_columns(a=length * length, b=length - 50_001, c=length)
+    (one,) = made.select("a", "b", "c").collect(progress=False).elements()
+    assert {name: one.value[name] for name in "abc"} == {"a": 50_000**2, "b": -1, "c": 50_000}
+    assert len(rows.filter(length * length == 50_000**2).collect(progress=False).elements()) == 1
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)

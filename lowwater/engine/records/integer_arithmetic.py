@@ -48,7 +48,7 @@ OUTSIDE = "the result of an operation on integers does not fit 64 bits"
 
 _SUM, _MEAN = "sum_horizontal", "mean_horizontal"
 _NEUTRAL = frozenset({"alias", "name.keep", "name.prefix", "name.suffix", "name.map"})
-_SMALL = ("dt.year", "dt.month", "dt.day", "dt.hour", "dt.minute", "dt.second", "dt.ordinal_day",
+SMALL = ("dt.year", "dt.month", "dt.day", "dt.hour", "dt.minute", "dt.second", "dt.ordinal_day",
           "dt.weekday", "dt.millisecond", "dt.microsecond", "dt.nanosecond", "str.len_chars",
           "list.len")  # fmt: skip
 """Operations whose results are far from the limits."""
@@ -60,6 +60,10 @@ _BINARY = {
 _UNARY = frozenset({"abs", "__neg__"})
 _INTEGER_QUOTIENTS = frozenset({"__floordiv__", "__rfloordiv__", "__mod__", "__rmod__"})
 _QUOTIENTS = _INTEGER_QUOTIENTS | {"__truediv__", "__rtruediv__"}
+
+
+ARITHMETIC = frozenset({*_BINARY, *_UNARY, *_QUOTIENTS, _SUM, _MEAN})
+"""The operations on numbers."""
 
 
 def computes(expressions: Iterable[Any]) -> bool:
@@ -103,9 +107,13 @@ def with_columns(
     every = [*unnamed, *named.values()]
     if not computes(every):
         return _with_columns(table, unnamed, named)
+    from lowwater.engine.records.narrow_integers import widened  # it needs the names of here
+
     wide = with_wide_integers(table)
-    require_range(every, wide)
-    made = _with_columns(wide, unnamed, named)
+    computed = [widened(one) for one in unnamed]
+    computed_named = {name: widened(one) for name, one in named.items()}
+    require_range([*computed, *computed_named.values()], wide)
+    made = _with_columns(wide, computed, computed_named)
     if wide is table:
         return made
     names = frame.head(0).select(*unnamed, **named).columns
@@ -267,7 +275,7 @@ class _Check:
             elif node.name in (_SUM, _MEAN):
                 span = self._sum(node, arguments, where)
                 is_known = node.name == _SUM
-            elif node.name in _SMALL:
+            elif node.name in SMALL:
                 span, is_known = Span(-(2**40), 2**40), True
             elif node.name in _INTEGER_QUOTIENTS:
                 if not is_known:
