@@ -95,6 +95,10 @@ class Writing:
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Write it with .run(); call this on the pipeline, before write_..."
             hints = dict.fromkeys(_OF_PIPELINES, hint)
+            hints["to_spark"] = (
+                "On Spark, Spark writes: call to_spark(spark) on the pipeline, and write the "
+                "DataFrame that it returns"
+            )
             raise no_step("the output of a pipeline", name, hints, dir(Writing))
 
     def _repr_html_(self) -> str:
