@@ -22,6 +22,7 @@ NAMES = re.compile(
 
 CHUNKS: dict[str, tuple[str, ...]] = {
     "engine.aggregates._lists": ("_SPARE",),
+    "engine.aggregates._murmur": ("_FEW",),
     "engine.aggregates._retractable": ("_SPARE",),
     "engine.aggregates._tally": ("_SPARE",),
     "engine.aggregates._top": ("_SPARE",),
