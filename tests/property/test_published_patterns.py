@@ -1,0 +1,151 @@
+"""The oracle of row patterns gives what other engines' published tests expect.
+
+``tests/oracles/published_patterns.yaml`` has the facts: rows, patterns, conditions and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.oracles import row_patterns
+from tests.oracles.row_patterns import END, MatchSoFar, Pattern, Row, decided, parsed
+
+FILE = Path(row_patterns.__file__).parent / "published_patterns.yaml"
+CASES = yaml.safe_load(FILE.read_text())
+
+
+class Null:
+    """A null, with which every comparison and computation is null."""
+
+    def _null(self, *_: Any) -> Null:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _null
+    __lt__ = __le__ = __gt__ = __ge__ = __rtruediv__ = __mod__ = __rmod__ = _null
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __ne__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]  # nothing looks one up
+
+
+NULL = Null()
+
+
+def known(value: Any) -> Any:
+    return NULL if value is None else value
+
+
+def plain(value: Any) -> Any:
+    return None if isinstance(value, Null) else value
+
+
+def names(match: MatchSoFar, number: int, subset: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return what the expressions of a case can name."""
+
+    def values(variable: str | None, column: str | None) -> list[Any]:
+        wanted = None if variable is None else subset.get(variable, [variable])
+        return [
+            None if column is None else match.rows[match.start + at].values[column]
+            for at, label in enumerate(match.labels)
+            if wanted is None or label in wanted
+        ]
+
+    def present(variable: str | None, column: str) -> list[Any]:
+        return [one for one in values(variable, column) if one is not None]
+
+    def nth(variable: str | None, column: str, place: int) -> Any:
+        found = values(variable, column)
+        return known(found[place]) if -len(found) <= place < len(found) else NULL
+
+    return {
+        "row": {name: known(value) for name, value in match.row.items()},
+        "prev": lambda column, k=1: known(match.prev(column, k)),
+        "next": lambda column, k=1: known(match.prev(column, -k)),
+        "first": lambda variable, column, k=0: nth(variable, column, k),
+        "last": lambda variable, column, k=0: nth(variable, column, -1 - k),
+        "count": lambda variable=None, column=None: len(
+            values(variable, None) if column is None else present(variable, column)
+        ),
+        "sum": lambda variable, column: sum(present(variable, column) or [NULL]),
+        "min": lambda variable, column: min(present(variable, column), default=NULL),
+        "max": lambda variable, column: max(present(variable, column), default=NULL),
+        "avg": lambda variable, column: (
+            sum(present(variable, column)) / len(present(variable, column))
+            if present(variable, column)
+            else NULL
+        ),
+        "classifier": lambda: match.labels[-1] if match.labels else NULL,
+        "match_number": lambda: number,
+        "len": len, "abs": abs, "str": str,
+    }  # fmt: skip
+
+
+def found_by(case: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of the result, by partition."""
+    subset = case.get("subset", {})
+
+    def condition(text: str) -> Any:
+        code = compile(text, case["name"], "eval")
+        return lambda match: bool(eval(code, names(match, 0, subset)))
+
+    pattern = Pattern(
+        parsed(case["pattern"]),
+        {name: condition(text) for name, text in case["define"].items()},
+        skip=case["skip"] if isinstance(case["skip"], str) else tuple(case["skip"]),
+    )
+    parts: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for given in case["rows"]:
+        values = dict(zip(case["columns"], given, strict=True))
+        parts.setdefault(tuple(values[name] for name in case["partition"]), []).append(values)
+    result = []
+    for key, given in parts.items():
+        given.sort(key=lambda values: [(values[n] is not None, values[n]) for n in case["order"]])
+        rows = [Row(at, values, arrival=at) for at, values in enumerate(given)]
+        for number, match in enumerate(decided(pattern, rows, END)[0], 1):
+            is_one = case["rows_per_match"] == "one"
+            for length in range(len(match.labels) if is_one else 1, len(match.labels) + 1):
+                so_far = MatchSoFar(rows, match.start, match.labels[:length])
+                scope = names(so_far, number, subset)
+                made = {n: plain(eval(text, scope)) for n, text in case["measures"].items()}
+                own = dict(zip(case["partition"], key, strict=True)) if is_one else so_far.row
+                result.append({**own, **made})
+    return result
+
+
+DIFFERENT = {
+    "skip to a union of which one variable never matches": "skip names one variable, not a union",
+}
+"""Cases that are refused here, and why."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_published_results(case: Mapping[str, Any]) -> None:
+    if case["name"] in DIFFERENT:
+        with pytest.raises(ValueError, match="does not move on"):
+            found_by(case)
+        return
+    partition = case["partition"]
+
+    def of(row: Mapping[str, Any]) -> str:
+        return repr([row[name] for name in partition])
+
+    # The order of partitions is no fact of a case.
+    assert sorted(found_by(case), key=of) == sorted(case["expected"], key=of)
+
+
+def test_several_engines_are_there() -> None:
+    engines = {case["source"].split(",")[0] for case in CASES}
+    assert len(engines) >= 2
+    assert len(CASES) >= 50
