@@ -118,10 +118,11 @@ def found_by(case: Mapping[str, Any]) -> list[dict[str, Any]]:
         code = compiled(text)
         return lambda match: bool(eval(code, names(match, 0, subset)))
 
+    skip: Any = case["skip"] if isinstance(case["skip"], str) else tuple(case["skip"])
     pattern = Pattern(
         parsed(case["pattern"]),
         {name: condition(text) for name, text in case["define"].items()},
-        skip=case["skip"] if isinstance(case["skip"], str) else tuple(case["skip"]),
+        skip=skip,
     )
     parts: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for given in case["rows"]:
