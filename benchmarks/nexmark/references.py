@@ -136,7 +136,7 @@ def q14(f: Frames) -> pl.DataFrame:
         .then(pl.lit("nightTime"))
         .otherwise(pl.lit("otherTime"))
     )
-    found = pl.col("extra").str.count_matches("c", literal=True).cast(pl.Int32)
+    found = pl.col("extra").str.count_matches("c", literal=True).cast(pl.Int64)
     bids = q1(f).with_columns(bid_time_type=kind, c_counts=found)
     return bids.filter((pl.col("price") > 1_000_000) & (pl.col("price") < 50_000_000))
 
