@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage, is_signed
 from lowwater.engine.records.elementwise import check_within_row
 from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.stateless import require_names
 from lowwater.engine.window.windowing import Windowing
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
 from lowwater.time import format_duration, meant
 from lowwater.triggers import outlook
 
@@ -21,6 +22,8 @@ STEPS = (
     "changelog", "changes",
 )  # fmt: skip
 """The methods that make the stateless steps of a stream."""
+OF_TABLES = frozenset({"timestamp", "kind"})
+"""The columns that the rows of a table get: their event time, and whether they are retracted."""
 
 
 def checked_aggregate(name: str, spec: object) -> AggregateSpec:
@@ -205,3 +208,77 @@ def _check_counted_once(windowing: Windowing) -> None:
         hint='Use accumulation="retracting" upstream (each pane retracts the previous one) or '
         '"discarding" (each pane contains only new elements)',
     )
+
+
+def key_names(
+    names: Sequence[str], taken: Collection[str], *, others: Iterable[str] = (), where: str
+) -> tuple[str, ...]:
+    """Return what the output calls keys; where it is another name, the user is told.
+
+    Args:
+        names: What the keys are called.
+        taken: The other columns that the output has in any case.
+        others: Further columns that it has, as far as they are known.
+        where: The method, for messages.
+
+    Raises:
+        InvalidArgument: Two keys have one name, or what a key would be called is taken, too.
+    """
+    require_distinct(names, where)
+    found = tuple(f"{name}_key" if name in taken else name for name in names)
+    others = {*others, *names}
+    for name, new in zip(names, found, strict=True):
+        if name != new and (new in taken or new in others):
+            raise InvalidArgument(
+                f"a key cannot be called {name!r}: the output has a column of that name, and "
+                f"another one of the name {new!r}",
+                where=where,
+                hint="Rename it with with_columns",
+            )
+    for name, new in zip(names, found, strict=True):
+        if name != new:
+            warn(
+                PipelineWarning,
+                f"the key {name!r} is called {new!r} in tables, frames and records of the output, "
+                f"which have a column {name!r} of their own",
+                where=where,
+                hint=_own_name(name, where),
+            )
+    return found
+
+
+def _own_name(name: str, where: str) -> str:
+    if where == "key_by":
+        return f"Name it yourself, which ends this warning: key_by(my_{name}=lw.col({name!r}))"
+    return (
+        "Name it yourself, which ends this warning: "
+        f"with_columns(my_{name}=lw.col({name!r})), and then 'my_{name}' here"
+    )
+
+
+def require_distinct(names: Sequence[str], where: str) -> None:
+    """Raise if two keys have one name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(
+                f"a key cannot be called {name!r}: there are two",
+                where=where,
+                hint="Rename it with with_columns",
+            )
+
+
+def require_names_of_join(names: Sequence[str], where: str) -> None:
+    """Raise if a key of a join is called as the column of event times in its output."""
+    if "timestamp" in names:
+        raise InvalidArgument(
+            "a key cannot be called 'timestamp': the output has the event times in a column of "
+            "that name",
+            where=where,
+            hint="Rename it with with_columns, and name it in left_on=",
+        )
+
+
+def require_key_columns(columns: Iterable[str], known: Collection[str] | None, where: str) -> None:
+    """Raise if the columns of a stream are known, and a key column is not among them."""
+    if known is not None:
+        require_names(columns, known, where)

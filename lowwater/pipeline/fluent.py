@@ -28,9 +28,8 @@ from lowwater.engine.records.stateless import AddWhole, require_names
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InternalError, InvalidArgument, explained, explains, nearest
-from lowwater.pipeline.checks import STEPS, checked_aggregates
+from lowwater.pipeline.checks import STEPS, checked_aggregates, key_names, require_key_columns
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
-from lowwater.pipeline.key_names import key_names, require_key_columns
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.record_steps import GroupedRecords, Steps
 from lowwater.pipeline.runnable import Runnable
@@ -77,7 +76,7 @@ class RecordSteps(Steps["Stream", "KeyedStream", "JoinedStream"]):
     def _keyed(
         self, stream: Stream, columns: tuple[str, ...], names: tuple[str, ...]
     ) -> KeyedStream:
-        require_key_columns(columns, stream, "key_by")
+        require_key_columns(columns, stream._known, "key_by")
         return KeyedStream(stream, columns, key_names(names, RESERVED, where="key_by"))
 
     def _joined(self, stage: Stage, inputs: JoinInputs) -> JoinedStream:

@@ -38,8 +38,9 @@ from lowwater.pipeline.checks import (
     check_no_table,
     check_retracted_in_time,
     inherited_lateness,
+    require_distinct,
+    require_names_of_join,
 )
-from lowwater.pipeline.key_names import require_distinct, require_names_of_join
 from lowwater.pipeline.stages import StreamParts, emitted_as_records, public_names
 from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike, duration, format_duration
@@ -49,17 +50,11 @@ On = str | Sequence[str]
 
 _KEEP = "1h"
 _HOWS_ELSEWHERE = {
-    "full": "outer",
-    "full_outer": "outer",
-    "fullouter": "outer",
-    "left_outer": "left",
-    "leftouter": "left",
-    "right_outer": "right",
-    "rightouter": "right",
-    "left_semi": "semi",
-    "leftsemi": "semi",
-    "left_anti": "anti",
-    "leftanti": "anti",
+    **dict.fromkeys(("full", "full_outer", "fullouter"), "outer"),
+    **dict.fromkeys(("left_outer", "leftouter"), "left"),
+    **dict.fromkeys(("right_outer", "rightouter"), "right"),
+    **dict.fromkeys(("left_semi", "leftsemi"), "semi"),
+    **dict.fromkeys(("left_anti", "leftanti"), "anti"),
 }
 
 

@@ -181,8 +181,14 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         """
         return self.to_stream()._with(FlatMap(checked_function("flat_map", function)))
 
-    @explained(columns="column", name="column", by="column")
-    @explained(col="column", columns="column", index="position", ordinality="position")
+    @explained(
+        col="column",
+        columns="column",
+        name="column",
+        by="column",
+        index="position",
+        ordinality="position",
+    )
     def explode(self, column: str, *, position: str | None = None) -> Stream:
         """Replace each record by one for each item of a list; by none for null and an empty list.
 

@@ -44,7 +44,7 @@ from lowwater.engine.stages.upserted import Upserted
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, explains, nearest
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
-from lowwater.pipeline.checks import checked_aggregates, checked_expressions
+from lowwater.pipeline.checks import OF_TABLES, checked_aggregates, checked_expressions, key_names
 from lowwater.pipeline.forms import as_pandas, as_polars
 from lowwater.pipeline.joined_keys import TableKey, joined_key
 from lowwater.pipeline.joins import (
@@ -53,7 +53,6 @@ from lowwater.pipeline.joins import (
     joined_as_records,
     known_columns,
 )
-from lowwater.pipeline.key_names import OF_TABLES, key_names
 from lowwater.pipeline.outcomes import (
     Outcomes,
     RunOptions,

@@ -86,17 +86,18 @@ class AggregateInput:
 
     def where(self, kept: NDArray[np.bool_]) -> AggregateInput:
         """Return the pairs that a mask, bool, shape (n,), keeps."""
+        left = np.flatnonzero(kept)  # one pass over the mask, and not one for each array
         return AggregateInput(
-            rows=self.rows[kept],
-            values=None if self.values is None else self.values[kept],
+            rows=self.rows[left],
+            values=None if self.values is None else self.values[left],
             every_time=self.every_time,
             every_arrival=self.every_arrival,
-            signs=None if self.signs is None else self.signs[kept],
-            by=None if self.by is None else self.by[kept],
-            valid=None if self.valid is None else self.valid[kept],
-            element=np.flatnonzero(kept) if self.element is None else self.element[kept],
+            signs=None if self.signs is None else self.signs[left],
+            by=None if self.by is None else self.by[left],
+            valid=None if self.valid is None else self.valid[left],
+            element=left if self.element is None else self.element[left],
             also=tuple(
-                (data[kept], None if valid is None else valid[kept]) for data, valid in self.also
+                (data[left], None if valid is None else valid[left]) for data, valid in self.also
             ),
         )
 

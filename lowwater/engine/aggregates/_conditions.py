@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+import numpy as np
+
 from lowwater.engine.records.batch import CONDITION_OF
 from lowwater.engine.records.elementwise import check_single, check_within_row, operations
 from lowwater.errors import InvalidArgument, describe
@@ -61,12 +63,13 @@ def condition_of(where: object) -> Condition | None:
 
 
 def _literals(expression: Any) -> list[str]:
-    return [
-        f"{type(value).__name__} {value!r}"
+    values = (
+        # The repr of a long array leaves most of it out.
+        value.tolist() if isinstance(value, np.ndarray) else value
         for node, _ in operations(expression)
         for value in (*node.exprs, *node.kwargs.values())
-        if not hasattr(value, "_nodes")
-    ]
+    )
+    return [f"{type(one).__name__} {one!r}" for one in values if not hasattr(one, "_nodes")]
 
 
 def with_condition_columns(

@@ -52,8 +52,8 @@ def _leading_zeros(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
 class ApproxDistinct:
     """Counts distinct values approximately, from the largest rank of each slot.
 
-    A row holds coupons while they are few, one per slot after each pass, and then the registers as
-    bytes: an eighth of the slots takes about as much as all registers do.
+    A row holds coupons while they are few, one per slot after each pass, and from then on registers
+    alone, as bytes: an eighth of the slots takes about as much as all registers do.
 
     Args:
         precision: There are ``2**precision`` slots.
@@ -102,11 +102,8 @@ class ApproxDistinct:
     def result(self, state: State, rows: Int64Array) -> Column:
         owner, held = self._held(state, rows)
         ranks = _rank_counts(owner, held, len(rows), self._slots)
-        stops = np.searchsorted(owner, np.arange(len(rows) + 1))
         for at in np.flatnonzero(state["dense"][rows]).tolist():
-            whole = np.frombuffer(state["registers"][rows[at]], dtype=np.uint8).copy()
-            own = held[stops[at] : stops[at + 1]]
-            np.maximum.at(whole, own >> _RANK_BITS, (own & (_RANKS - 1)).astype(np.uint8))
+            whole = np.frombuffer(state["registers"][rows[at]], dtype=np.uint8)
             ranks[at] = np.bincount(whole, minlength=_RANKS)
         return Column(estimates(ranks, self._slots))
 

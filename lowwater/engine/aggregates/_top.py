@@ -160,11 +160,9 @@ class Top:
             return order[place < self._most], ends
         # Records equal to the one before in the order belong together.
         starts = run_starts(rising, ranks[order])
-        starts[tied] |= (
-            run_starts(*(codes[order[tied]] for codes in (owner, ranks, *self._tie_ranks(also))))
-            if len(tied)
-            else False
-        )
+        if len(tied):
+            columns = (owner, ranks, *self._tie_ranks(also))
+            starts[tied] |= run_starts(*(codes[order[tied]] for codes in columns))
         first_of_run = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
         return order[place[first_of_run] < self._most], ends
 

@@ -12,11 +12,10 @@ from numpy.typing import DTypeLike
 
 from lowwater.engine.aggregates._base import Aggregate
 from lowwater.engine.aggregates._conditions import condition_of
-from lowwater.engine.aggregates._frequent import MostFrequent
 from lowwater.engine.aggregates._hyperloglog import ApproxDistinct, DistinctCoupons, coupons
 from lowwater.engine.aggregates._order import number_ranks, ranks_of, ranks_of_any
 from lowwater.engine.aggregates._quantiles import QuantilesOf, fractions_of, log_bins
-from lowwater.engine.aggregates._tally import Tally
+from lowwater.engine.aggregates._tally import MostFrequent, Tally
 from lowwater.engine.aggregates._top import Top
 from lowwater.engine.aggregates.built_in import VALUE, BuiltIn, column_name
 from lowwater.errors import InvalidArgument, describe, explained

@@ -36,6 +36,7 @@ from lowwater.engine.records.mixed_numbers import (
     is_for_python,
     is_refusal,
     rewritten,
+    widened,
 )
 from lowwater.engine.records.time_arithmetic import CHECKED, column_leaves, is_time, times_leave
 from lowwater.errors import InternalError
@@ -48,7 +49,7 @@ OUTSIDE = "the result of an operation on integers does not fit 64 bits"
 
 _SUM, _MEAN = "sum_horizontal", "mean_horizontal"
 _NEUTRAL = frozenset({"alias", "name.keep", "name.prefix", "name.suffix", "name.map"})
-SMALL = ("dt.year", "dt.month", "dt.day", "dt.hour", "dt.minute", "dt.second", "dt.ordinal_day",
+_SMALL = ("dt.year", "dt.month", "dt.day", "dt.hour", "dt.minute", "dt.second", "dt.ordinal_day",
           "dt.weekday", "dt.millisecond", "dt.microsecond", "dt.nanosecond", "str.len_chars",
           "list.len")  # fmt: skip
 """Operations whose results are far from the limits."""
@@ -60,10 +61,6 @@ _BINARY = {
 _UNARY = frozenset({"abs", "__neg__"})
 _INTEGER_QUOTIENTS = frozenset({"__floordiv__", "__rfloordiv__", "__mod__", "__rmod__"})
 _QUOTIENTS = _INTEGER_QUOTIENTS | {"__truediv__", "__rtruediv__"}
-
-
-ARITHMETIC = frozenset({*_BINARY, *_UNARY, *_QUOTIENTS, _SUM, _MEAN})
-"""The operations on numbers."""
 
 
 def computes(expressions: Iterable[Any]) -> bool:
@@ -107,8 +104,6 @@ def with_columns(
     every = [*unnamed, *named.values()]
     if not computes(every):
         return _with_columns(table, unnamed, named)
-    from lowwater.engine.records.narrow_integers import widened  # it needs the names of here
-
     wide = with_wide_integers(table)
     computed = [widened(one) for one in unnamed]
     computed_named = {name: widened(one) for name, one in named.items()}
@@ -275,7 +270,7 @@ class _Check:
             elif node.name in (_SUM, _MEAN):
                 span = self._sum(node, arguments, where)
                 is_known = node.name == _SUM
-            elif node.name in SMALL:
+            elif node.name in _SMALL:
                 span, is_known = Span(-(2**40), 2**40), True
             elif node.name in _INTEGER_QUOTIENTS:
                 if not is_known:

@@ -1,10 +1,13 @@
-"""Integers beside floats in expressions, as Python has them (S-B1).
+"""Numbers of several types in expressions, computed with as Python does (S-B1).
 
 Arrow refuses to compare an integer beyond 2^53 with a float, or to compute with the two, since it
 would make a float of the integer. Python compares the two exactly, and computes in floats. So where
 Arrow refuses, or has no type for an integer, expressions are evaluated once more, with operations
 of this module in the places of Arrow's. Decimals are compared with floats exactly, too; to compute
 with the two is refused, since it would silently leave the exactness for which decimals are used.
+
+Arrow also computes in the narrower type of what it is given, and wraps. So narrower integers inside
+of an expression become int64 first.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ _ARITHMETIC = frozenset(
     for name in ("add", "sub", "mul", "pow", "truediv", "floordiv", "mod")
     for side in ("", "r")
 )
+_COMPUTED = _ARITHMETIC | {"abs", "__neg__", "sum_horizontal", "mean_horizontal"}
+_NARROW_LENGTHS = frozenset({"str.len_chars"})
+_NARROW_TYPES = frozenset({"Int8", "Int16", "Int32"})
 _IN_FLOATS = frozenset({"cast", "sqrt", "log", "exp"})
 _UINT64, _INT64 = 2.0**64, 2.0**63
 
@@ -67,6 +73,61 @@ def is_for_python(expressions: Iterable[Any], table: pa.Table) -> bool:
             if is_of_numbers and (odd or any(isinstance(one, Decimal) for one in node.exprs)):
                 return True
     return False
+
+
+def widened(expression: Any) -> Any:
+    """Return an expression in which narrower integers become int64 before they are computed with.
+
+    Columns are int64 already: these are the lengths of texts, and what is cast to a narrower type.
+    """
+    import narwhals as nw
+
+    if not any(_is_narrow(node) for node, _ in operations(expression)):
+        return expression
+    return nw.Expr(*_widened(tuple(expression._nodes), is_result=True))
+
+
+def _widened(nodes: tuple[Any, ...], *, is_result: bool) -> list[Any]:
+    """Return operations with casts to int64 among them.
+
+    Args:
+        nodes: The operations.
+        is_result: Whether what they come to is a result, whose type stays what it is.
+    """
+    import narwhals as nw
+
+    found: list[Any] = []
+    last = max((at for at, node in enumerate(nodes) if _is_arithmetic(node)), default=-1)
+    for at, node in enumerate(nodes):
+        keeps = is_result and at >= last and not _is_arithmetic(node)
+        exprs = tuple(
+            nw.Expr(*_widened(tuple(one._nodes), is_result=keeps)) if _is_expression(one) else one
+            for one in node.exprs
+        )
+        if any(new is not old for new, old in zip(exprs, node.exprs, strict=True)):
+            node = type(node)(  # noqa: PLW2901  # with other arguments it is the same operation
+                node.kind, node.name, exprs=exprs, str_as_lit=node.str_as_lit,
+                allow_multi_output=node.allow_multi_output, **node.kwargs,
+            )  # fmt: skip
+        found.append(node)
+        if _is_narrow(node) and (at < last or not is_result):
+            found.append(nw.col("_").cast(nw.Int64)._nodes[-1])
+    return found
+
+
+def _is_expression(value: Any) -> bool:
+    return getattr(value, "_nodes", None) is not None
+
+
+def _is_arithmetic(node: Any) -> bool:
+    return node.name in _COMPUTED
+
+
+def _is_narrow(node: Any) -> bool:
+    """Whether an operation comes to integers of fewer than 64 bits."""
+    return node.name in _NARROW_LENGTHS or (
+        node.name == "cast" and str(node.kwargs.get("dtype")).lstrip("U") in _NARROW_TYPES
+    )
 
 
 def rewritten(expression: Any, table: pa.Table) -> Any:

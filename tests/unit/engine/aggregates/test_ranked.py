@@ -293,6 +293,19 @@ def test_conditions_differ_by_the_types_of_their_literals() -> None:
     assert hash(lw.count(where=lw.col("v") == 1)) == hash(lw.count(where=lw.col("v") == 1))
 
 
+def test_conditions_with_long_arrays_are_told_apart() -> None:
+    """The repr of an array of 5,000 values leaves most of them out."""
+    every = np.arange(5_000)
+    some = every.copy()
+    some[2_500] = 0
+    specs = {
+        "a": lw.count(where=lw.col("v").is_in(every)),
+        "b": lw.count(where=lw.col("v").is_in(some)),
+    }
+    assert specs["a"] != specs["b"]
+    assert shown([2_500, 7], **specs) == {"a": 2, "b": 1}
+
+
 def test_a_condition_that_is_null_is_false_and_one_that_fails_a_dead_letter() -> None:
     rows: list[dict[str, Any]] = [
         {"at": 0, "v": 2**62}, {"at": 0, "v": 1}, {"at": 0, "v": None}, {"at": 0},
