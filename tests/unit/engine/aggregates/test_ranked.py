@@ -298,7 +298,7 @@ def test_conditions_with_long_arrays_are_told_apart() -> None:
     every = np.arange(5_000)
     some = every.copy()
     some[2_500] = 0
-    specs = {
+    specs: dict[str, Any] = {
         "a": lw.count(where=lw.col("v").is_in(every)),
         "b": lw.count(where=lw.col("v").is_in(some)),
     }
