@@ -254,12 +254,13 @@ def approx_count_distinct(
 ) -> BuiltIn:
     """Estimate the number of distinct values; int64, 0 for no values.
 
-    HyperLogLog: the standard error is ``1.04 / sqrt(2**precision)``, 2.3 % for 11. State is bounded
-    by ``2**precision`` bytes a window, about. The estimate depends on the set of values alone,
-    whatever order, bundles and merges they came by; integral floats count as integers. The
-    registers equal those of an HLL_8 sketch of Apache DataSketches of the same integers, or of the
-    same texts that are not empty. Over a table or a stage that retracts, state holds a count
-    for each distinct slot and rank, some 19,000 for a million values: a register cannot subtract.
+    HyperLogLog: the standard error is ``1.04 / sqrt(2**precision)``, 2.3 % for 11. A window with
+    many values takes ``2**precision`` bytes; with at most an eighth as many values it holds a
+    number for each. The estimate depends on the set of values alone, whatever order, bundles and
+    merges they came by; integral floats count as integers. The registers equal those of an HLL_8
+    sketch of Apache DataSketches of the same integers, or of the same texts that are not empty.
+    Over a table or a stage that retracts, state holds a count for each distinct slot and rank, some
+    19,000 for a million values: a register cannot subtract.
 
     Args:
         column: The column, of any type that can be a key.
