@@ -19,8 +19,8 @@ from typing import Any, TypeVar, cast, final
 import pyarrow as pa
 
 from lowwater.display.text import visible
-from lowwater.engine.join.stored_sides import TABLES as RECORD_TABLES
-from lowwater.engine.join.stored_sides import verify_records
+from lowwater.engine.keyed.inspect import TABLES as RECORD_TABLES
+from lowwater.engine.keyed.inspect import verify_records
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.run_record import (
     FORMAT,

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedPair, TracedSide
 from lowwater.engine.graph.traced_parts import keys_of
-from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
+from lowwater.engine.join.joining import AsOf, Joining
+from lowwater.engine.keyed.sides import LEFT, RIGHT
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration, saturating_add
 from lowwater.viz._panel import fair_share, hashable

@@ -19,7 +19,7 @@ from typing import final
 
 import lowwater as lw
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.join import spilled_keys
+from lowwater.engine.keyed import spilled
 from lowwater.engine.local import durable
 from lowwater.engine.local import memory_budget as _memory_budget
 from lowwater.engine.window import spilling as _cold
@@ -71,7 +71,7 @@ def instructions() -> Instructions:
     limit = None
     if "cold" in sys.argv[3:]:
         _memory_budget._LEAST, _cold.AT_ONCE, limit = 0, 20, 4096
-        spilled_keys.AT_ONCE = 5
+        spilled.AT_ONCE = 5
     kind, _, rest = how.partition(":")
     name, _, count = rest.rpartition(":") if kind == "point" else ("", "", "0")
     _announce(folder / ANNOUNCED, name, int(count))

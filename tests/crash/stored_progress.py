@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from lowwater.engine.join import side_persistence as records
+from lowwater.engine.keyed import persistence as records
 from lowwater.engine.local.run_record import read_run
 from lowwater.engine.process import stored_facts as stored
 from lowwater.engine.window import persistence as _stored

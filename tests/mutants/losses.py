@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lowwater as lw
-from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import TwoSided
+from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.local import (
     source_reader,
     stage_input,

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.join import keyed_operator, spilled_keys
-from lowwater.engine.join.joining import LEFT, RIGHT, Side
-from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
-from lowwater.engine.join.stored_sides import verify_records
+from lowwater.engine.keyed import operator, spilled
+from lowwater.engine.keyed.inspect import verify_records
+from lowwater.engine.keyed.operator import SideBundle, SidesAdvance
+from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.engine.records import stored_keys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
@@ -179,10 +179,10 @@ def few_hashes(columns: Sequence[Column]) -> NDArray[np.uint64]:
 def colliding() -> Iterator[None]:
     """Have all keys in few hashes, forgotten soon, and what comes back in portions of one."""
     with (
-        mock.patch.object(spilled_keys, "AT_ONCE", 1),
-        mock.patch.object(spilled_keys, "_CHUNK", 1),
-        mock.patch.object(keyed_operator, "_FEW_KEYS", 0),
-        mock.patch.object(spilled_keys, "hash_keys", few_hashes),
+        mock.patch.object(spilled, "AT_ONCE", 1),
+        mock.patch.object(spilled, "_CHUNK", 1),
+        mock.patch.object(operator, "_FEW_KEYS", 0),
+        mock.patch.object(spilled, "hash_keys", few_hashes),
         mock.patch.object(stored_keys, "hash_keys", few_hashes),
     ):
         yield

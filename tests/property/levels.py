@@ -13,7 +13,7 @@ import pyarrow as pa
 import lowwater as lw
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Graph
-from lowwater.engine.join.keyed_operator import KeyedOperator
+from lowwater.engine.keyed.operator import KeyedOperator
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceCut

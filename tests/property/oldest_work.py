@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeAlias, final
 
 from lowwater.engine.graph.graph import Stage
-from lowwater.engine.join.joining import LEFT, Between, Joining, Side
-from lowwater.engine.join.keyed_operator import SideBundle
+from lowwater.engine.join.joining import Between, Joining
+from lowwater.engine.keyed.operator import SideBundle
+from lowwater.engine.keyed.sides import LEFT, Side
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.stages.computed import Computed

@@ -7,8 +7,8 @@ from hypothesis import given
 
 from lowwater.engine.join.as_of import AsOfOperator
 from lowwater.engine.join.joining import AsOf
-from lowwater.engine.join.keyed_operator import SidesAdvance
 from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.keyed.operator import SidesAdvance
 from lowwater.engine.records.steps import EndOfInput
 from tests.examples import examples
 from tests.oracles.join_scenarios import AsOfCase, as_of_cases, drive

@@ -15,20 +15,12 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.join.as_of import AsOfOperator
 from lowwater.engine.join.interval_join import JoinOperator
-from lowwater.engine.join.joining import (
-    HOWS,
-    LEFT,
-    RIGHT,
-    UNMATCHED,
-    AsOf,
-    Between,
-    Joining,
-    of_tables,
-)
-from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
+from lowwater.engine.join.joining import HOWS, UNMATCHED, AsOf, Between, Joining, of_tables
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.upserting import DELETED, Upserting
+from lowwater.engine.keyed.operator import SideBundle, SidesAdvance
+from lowwater.engine.keyed.sides import LEFT, RIGHT
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from tests.examples import examples

@@ -24,9 +24,10 @@ import lowwater as lw
 from lowwater.engine.aggregates import _retractable, collect
 from lowwater.engine.graph.graph import MAIN, Flow, Stage
 from lowwater.engine.join import window_join
-from lowwater.engine.join.joining import HOWS, LEFT, RIGHT, How
+from lowwater.engine.join.joining import HOWS, How
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.window_join import WINDOW
+from lowwater.engine.keyed.sides import LEFT, RIGHT
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.engine.records.admission import Admitted

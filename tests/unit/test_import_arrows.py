@@ -24,6 +24,7 @@ ROOMS = [
     "engine.records",
     "engine.aggregates",
     "engine.window",
+    "engine.keyed",
     "engine.process",
     "engine.join",
     "engine.graph",

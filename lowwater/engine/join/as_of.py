@@ -7,11 +7,12 @@ from typing import final
 
 import numpy as np
 
-from lowwater.engine.join.joining import LEFT, AsOf, Side
-from lowwater.engine.join.keyed_records import KeyedRecords
+from lowwater.engine.join.joining import AsOf
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
-from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.two_sided import TwoSided, before
+from lowwater.engine.keyed.records import KeyedRecords
+from lowwater.engine.keyed.sides import LEFT, Side
+from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch

@@ -8,11 +8,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
-from lowwater.engine.join.keyed_records import KeyedRecords
+from lowwater.engine.join.joining import Joining
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
-from lowwater.engine.join.spilled_keys import SpilledKeys
 from lowwater.engine.join.two_sided import TwoSided, before
+from lowwater.engine.keyed.records import KeyedRecords
+from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
+from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.kernels import kernels

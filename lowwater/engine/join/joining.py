@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, final
 
+from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import (
     END_OF_TIME,
@@ -20,14 +21,11 @@ How: TypeAlias = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Unmatched: TypeAlias = Literal["final", "on_time", "early"]
 AsOfHow: TypeAlias = Literal["inner", "left"]
 LateVersions: TypeAlias = Literal["ignore", "correct"]
-Side: TypeAlias = Literal[0, 1]
 
 HOWS: tuple[How, ...] = ("inner", "left", "right", "outer", "semi", "anti")
 UNMATCHED: tuple[Unmatched, ...] = ("final", "on_time", "early")
 AS_OF_HOWS: tuple[AsOfHow, ...] = ("inner", "left")
 LATE_VERSIONS: tuple[LateVersions, ...] = ("ignore", "correct")
-LEFT: Side = 0
-RIGHT: Side = 1
 
 
 @final

@@ -9,7 +9,7 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.join.keyed_records import KeyedRecords
+from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.records.batch import SIDE
 from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.keys import KeyDictionary

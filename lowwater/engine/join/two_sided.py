@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lowwater.engine.join.joining import Side
-from lowwater.engine.join.keyed_operator import KeyedOperator, record_hashes, unknown_record
-from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import BornPairs, Pairs
+from lowwater.engine.keyed.operator import KeyedOperator, record_hashes, unknown_record
+from lowwater.engine.keyed.records import KeyedRecords
+from lowwater.engine.keyed.sides import Side
 from lowwater.engine.records.stage_output import StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.deadlines import Deadlines

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._column_values import ColumnValues, flattened
-from lowwater.engine.join.joining import LEFT, RIGHT, How, Side
-from lowwater.engine.join.keyed_operator import record_hashes
+from lowwater.engine.join.joining import How
 from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.keyed.operator import record_hashes
+from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.pane_table import instants_to_arrow

@@ -8,10 +8,10 @@ import numpy as np
 
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.trace import TracedSide
-from lowwater.engine.join.joining import Side
-from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.join.pairs import BornPairs
 from lowwater.engine.join.two_sided import TwoSided
+from lowwater.engine.keyed.operator import SideBundle
+from lowwater.engine.keyed.sides import Side
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.trace_pairs import NO_PARTNER, PairColumns

@@ -11,9 +11,10 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.outline import key_options, outline
-from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
-from lowwater.engine.join.keyed_operator import SideBundle
+from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.keyed.operator import SideBundle
+from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle

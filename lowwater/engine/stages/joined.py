@@ -9,8 +9,9 @@ from typing import Any, final
 from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.operator import Operator
-from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
+from lowwater.engine.join.joining import Joining
 from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.engine.stages.join_kind import StreamJoinKind
 from lowwater.time import DAY_US, format_duration, saturating_add
 

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, final
 from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.operator import Operator
-from lowwater.engine.join.joining import LEFT, RIGHT, AsOf
-from lowwater.engine.join.keyed_operator import SidesAdvance
+from lowwater.engine.join.joining import AsOf
 from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.keyed.operator import SidesAdvance
+from lowwater.engine.keyed.sides import LEFT, RIGHT
 from lowwater.engine.stages.join_kind import StreamJoinKind
 from lowwater.time import format_duration
 

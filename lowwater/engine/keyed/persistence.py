@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.join.spilled_keys import SpilledKeys, Spilling
+from lowwater.engine.keyed.spilled import SpilledKeys, Spilling
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.records.stored_records import StoredRecords

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lowwater.engine.join import side_persistence as stored
-from lowwater.engine.join.side_persistence import FACTS, FORMAT
-from lowwater.engine.join.spilled_format import StoredParts, read_part_keys, read_records
+from lowwater.engine.keyed import persistence as stored
+from lowwater.engine.keyed.persistence import FACTS, FORMAT
+from lowwater.engine.keyed.spilled_format import StoredParts, read_part_keys, read_records
 from lowwater.engine.records.stored_keys import read_keys
 from lowwater.errors import StateError
 from lowwater.state.arrays import NONE

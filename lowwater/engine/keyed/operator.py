@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.join.joining import LEFT, Side
-from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.join.side_persistence import StoredSides
-from lowwater.engine.join.spilled_keys import SpilledKeys
+from lowwater.engine.keyed.persistence import StoredSides
+from lowwater.engine.keyed.records import KeyedRecords
+from lowwater.engine.keyed.sides import LEFT, Side
+from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary

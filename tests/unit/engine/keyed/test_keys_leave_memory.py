@@ -14,12 +14,13 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.join.interval_join import JoinOperator
-from lowwater.engine.join.joining import LEFT, RIGHT, Between, Joining
-from lowwater.engine.join.keyed_operator import SideBundle
+from lowwater.engine.join.joining import Between, Joining
 from lowwater.engine.join.pairs import JoinedColumns
-from lowwater.engine.join.stored_sides import verify_records
 from lowwater.engine.join.tables import UpsertOperator
 from lowwater.engine.join.upserting import Upserting
+from lowwater.engine.keyed.inspect import verify_records
+from lowwater.engine.keyed.operator import SideBundle
+from lowwater.engine.keyed.sides import LEFT, RIGHT
 from lowwater.engine.local import memory_budget
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, WatermarkAdvance

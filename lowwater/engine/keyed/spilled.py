@@ -3,7 +3,7 @@
 Records of a key, of both sides, leave and come back together, and with them those of other keys of
 the same hash. Nothing that grows with them stays in memory: what is there is asked of the store.
 A part that was loaded stays in the store until the next commit, which replaces or deletes it.
-How they are stored: :mod:`lowwater.engine.join.spilled_format`.
+How they are stored: :mod:`lowwater.engine.keyed.spilled_format`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.join.joining import LEFT, RIGHT
-from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.join.spilled_format import WAITS, StoredParts, read_part_keys, read_records
+from lowwater.engine.keyed.records import KeyedRecords
+from lowwater.engine.keyed.sides import LEFT, RIGHT
+from lowwater.engine.keyed.spilled_format import WAITS, StoredParts, read_part_keys, read_records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
