@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -10,13 +9,12 @@ import numpy as np
 from lowwater.engine.join.joining import AsOf
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
 from lowwater.engine.join.two_sided import TwoSided, before
+from lowwater.engine.keyed.ranks import ranks
 from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.keyed.sides import LEFT, Side
 from lowwater.engine.keyed.spilled import SpilledKeys
-from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
-from lowwater.errors import DataError
 from lowwater.state.arrays import distinct, run_starts
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
@@ -269,29 +267,3 @@ class AsOfOperator(TwoSided):
         output = self._emitted(late, (self._releases, Deadlines()))
         self.output_watermark = max(self.output_watermark, self.watermark)
         return output
-
-
-def ranks(columns: Sequence[Column], name: str, where: str) -> list[Int64Array]:
-    """Return the rank of each value among those of all columns; nulls have rank -1.
-
-    Args:
-        columns: Columns that are ordered together.
-        name: What they are called, for messages.
-        where: The method that orders them, for messages.
-
-    Raises:
-        DataError: Values cannot be compared.
-    """
-    whole = Column.concat(columns)
-    data, valid = whole.data, whole.valid
-    found = np.full(len(data), -1, dtype=np.int64)
-    some = np.arange(len(data)) if valid is None else np.flatnonzero(valid)
-    try:
-        found[some] = np.unique(data[some], return_inverse=True)[1]
-    except TypeError as error:
-        raise DataError(
-            f"values of the column {name!r} cannot be compared: {error}",
-            where=f"{where}(order=)",
-            hint="Use a column of numbers, times or text",
-        ) from None
-    return np.split(found, np.cumsum([len(column) for column in columns])[:-1])

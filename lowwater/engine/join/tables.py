@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec, count, signed_specs
-from lowwater.engine.join.as_of import ranks
 from lowwater.engine.join.two_sided import before
 from lowwater.engine.join.upserting import DELETED, Upserting
 from lowwater.engine.keyed.operator import KeyedOperator
+from lowwater.engine.keyed.ranks import ranks
 from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.keyed.sides import Side
 from lowwater.engine.records.batch import HIDDEN
