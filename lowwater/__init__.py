@@ -60,6 +60,11 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.trace import Tracing as Tracing
     from lowwater.engine.join.joining import Between as Between
     from lowwater.engine.join.joining import between as between
+    from lowwater.engine.match.absence import Absent as Absent
+    from lowwater.engine.match.absence import absent as absent
+    from lowwater.engine.match.references import Matched as Matched
+    from lowwater.engine.match.references import matched as matched
+    from lowwater.engine.match.references import prev as prev
     from lowwater.engine.process import ProcessContext as ProcessContext
     from lowwater.engine.process import ProcessOperator as ProcessOperator
     from lowwater.engine.process import combining_cell as combining_cell
@@ -187,6 +192,8 @@ _PLACES = {
     "lowwater.engine.graph.metrics": "Metrics",
     "lowwater.engine.records.panes": "ErrorRecord LateRecord Pane",
     "lowwater.engine.join.joining": "Between between",
+    "lowwater.engine.match.absence": "Absent absent",
+    "lowwater.engine.match.references": "Matched matched prev",
     "lowwater.engine.process": (
         "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
         "set_cell timer value_cell"

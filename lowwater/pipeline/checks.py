@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates.built_in import check_no_variable
 from lowwater.engine.graph.graph import Flow, Stage, is_signed
 from lowwater.engine.records.elementwise import check_within_row
 from lowwater.engine.records.expressions import Expressions
@@ -26,9 +27,17 @@ OF_TABLES = frozenset({"timestamp", "kind"})
 """The columns that the rows of a table get: their event time, and whether they are retracted."""
 
 
-def checked_aggregate(name: str, spec: object) -> AggregateSpec:
-    """Return an aggregate that a user has given, or raise."""
+def checked_aggregate(name: str, spec: object, *, of_match: bool = False) -> AggregateSpec:
+    """Return an aggregate that a user has given, or raise.
+
+    Args:
+        name: What messages call it.
+        spec: What was given.
+        of_match: Whether it is a measure of a match, which alone may have ``of=``.
+    """
     if all(hasattr(spec, part) for part in ("bind", "needs", "column", "name")):
+        if not of_match:
+            check_no_variable(spec, "aggregate")
         return spec  # type: ignore[return-value]  # it has all that the Protocol asks for
     if callable(spec):
         hint = f"Call it: lw.{getattr(spec, '__name__', 'sum')}(...)"

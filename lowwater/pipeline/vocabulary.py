@@ -27,6 +27,8 @@ _STEPS_ELSEWHERE = {
     "window": "Window WindowInto group_by_dynamic hop into resample rolling session tumble "
     "windowAll window_into",
     "aggregate": "agg aggregate_ CombinePerKey combine combine_per_key reduce summarize",
+    "match": "CEP MATCH_RECOGNIZE Pattern begin cep followedBy followedByAny followed_by "
+    "matchRecognize match_recognize pattern",
     "process": "KeyedProcessFunction flatMapGroupsWithState transformWithState",
     "write_to": "add_sink sinkTo sink_to write writeStream foreach_batch foreachBatch",
     "write_parquet": "sink_parquet to_parquet",
@@ -122,13 +124,15 @@ _NAMES_ELSEWHERE = {
     "combine": "AggregateFunction CombineFn aggregate fold reduce udaf",
     "any": "bool_or some",
     "all": "bool_and every",
-    "first": "first_value",
-    "last": "last_value",
+    "first": "FIRST first_value",
+    "last": "LAST last_value",
     "max_by": "argmax argMax arg_max idxmax maxBy",
     "min_by": "argmin argMin arg_min idxmin minBy",
     "sum": "total",
     "col": "Column column field",
     "lit": "literal",
+    "prev": "LAG PREV lag previous shift",
+    "absent": "notFollowedBy notNext not_followed_by",
     "when": "case case_when if_else ifelse iff where",
     "from_iterable": "Create from_collection from_dicts from_elements from_list from_records",
     "from_frame": "from_dataframe from_df from_polars",
@@ -156,6 +160,15 @@ _NO_NAME = {
     **dict.fromkeys(
         ("join_as_of", "join_asof", "asof_join", "merge_asof", "temporal_join"),
         'Join a stream with a history with facts.join_as_of(versions, on="...")',
+    ),
+    **dict.fromkeys(
+        ("CEP", "MATCH_RECOGNIZE", "Pattern", "match", "match_recognize", "pattern"),
+        'Find row patterns with stream.key_by("...").match("first .. second", define={...})',
+    ),
+    **dict.fromkeys(
+        ("LEAD", "NEXT", "lead", "next"),
+        "No row of a stream knows the next one: let the pattern go on for one row, and compare "
+        'that with lw.prev("...")',
     ),
 }
 

@@ -40,8 +40,13 @@ class Condition:
         return self.text
 
 
-def condition_of(where: object) -> Condition | None:
+def condition_of(where: object, step: str = WHERE, *, name: str = "where") -> Condition | None:
     """Return the condition that a user gave as ``where=``; ``None`` for none.
+
+    Args:
+        where: What was given.
+        step: What messages call the step that evaluates it.
+        name: What they call the argument.
 
     Raises:
         InvalidArgument: It is no expression, or looks beyond its record.
@@ -52,13 +57,13 @@ def condition_of(where: object) -> Condition | None:
 
     if not isinstance(where, nw.Expr):
         raise InvalidArgument(
-            f"{describe('where', where)} is not an expression over columns",
-            where=WHERE,
-            hint='Write, say, where=lw.col("price") < 10; compute what takes a Python function '
-            'in front, as a column: where=lw.col("is_cheap")',
+            f"{describe(name, where)} is not an expression over columns",
+            where=step,
+            hint=f'Write, say, {name}=lw.col("price") < 10; compute what takes a Python function '
+            f'in front, as a column: {name}=lw.col("is_cheap")',
         )
-    check_within_row(where, WHERE)
-    check_single(where, WHERE)
+    check_within_row(where, step)
+    check_single(where, step)
     return Condition(where, repr(where), tuple(_literals(where)))
 
 

@@ -46,6 +46,7 @@ class BuiltIn:
             has one form for both.
         also: Further columns that it reads as they are, nulls included.
         where: Which elements count; ``None`` for all.
+        of: The variable of a match whose rows count; ``None`` for all, and outside of matches.
         orderless: Whether the result is the same in whatever order elements come, but for the
             rounding of floats.
         advice: A note for whoever checks a pipeline with it, and what to do; ``None`` for none.
@@ -65,6 +66,7 @@ class BuiltIn:
     together: Together | None = field(default=None, compare=False)
     also: tuple[str, ...] = ()
     where: Condition | None = None
+    of: str | None = None
     orderless: bool = field(default=False, compare=False)
     advice: tuple[str, str] | None = field(default=None, compare=False)
 
@@ -89,6 +91,7 @@ class BuiltIn:
             for name, value in self.options
         ]
         parts += [] if self.where is None else [f"where={self.where!r}"]
+        parts += [] if self.of is None else [f"of={self.of!r}"]
         return f"{self.name}({', '.join(parts)})"
 
 
@@ -99,3 +102,32 @@ def column_name(column: str, what: str = "column") -> str:
             f"{describe(what, column)} must be the name of a column", hint='Write, say, "delay"'
         )
     return column
+
+
+def variable_of(of: object) -> str | None:
+    """Return the variable of a match that a user gave as ``of=``; ``None`` for none.
+
+    Raises:
+        InvalidArgument: It is no name.
+    """
+    if of is not None and (not isinstance(of, str) or not of):
+        raise InvalidArgument(
+            f"{describe('of', of)} must be the name of a variable of the pattern",
+            hint='Write, say, lw.min("price", of="down")',
+        )
+    return of
+
+
+def check_no_variable(spec: object, where: str) -> None:
+    """Raise for an aggregate over the rows of a variable where there is no match.
+
+    Raises:
+        InvalidArgument: It has ``of=``.
+    """
+    if getattr(spec, "of", None) is not None:
+        raise InvalidArgument(
+            f"{spec!r} counts the rows of a variable of a match, which only the measures of "
+            ".match(...) have",
+            where=where,
+            hint="Leave of= out; where= counts only the elements that meet a condition",
+        )

@@ -17,7 +17,7 @@ from lowwater.engine.aggregates._order import number_ranks, ranks_of, ranks_of_a
 from lowwater.engine.aggregates._quantiles import QuantilesOf, fractions_of, log_bins
 from lowwater.engine.aggregates._tally import MostFrequent, Tally
 from lowwater.engine.aggregates._top import Top
-from lowwater.engine.aggregates.built_in import VALUE, BuiltIn, column_name
+from lowwater.engine.aggregates.built_in import VALUE, BuiltIn, column_name, variable_of
 from lowwater.errors import InvalidArgument, describe, explained
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def top(
     with_ties: bool = False,
     reverse: bool = False,
     where: nw.Expr | None = None,
+    of: str | None = None,
 ) -> BuiltIn:
     """List the records with the largest values of a column: dicts of ``by`` and ``keep``, in order.
 
@@ -54,6 +55,7 @@ def top(
             the length of the list has no bound, and neither has the state.
         reverse: Lists the records with the smallest values, the smallest first.
         where: Counts only the elements for which this expression is true, as for :func:`count`.
+        of: The variable of a match whose rows count, as for :func:`count`.
 
     Over a table or a stage that retracts, all records of a window are kept.
 
@@ -90,7 +92,8 @@ def top(
     )
     return BuiltIn(
         "top", by, "ordered", make, _top_options(n, by, kept, tied, with_ties, reverse), also=also,
-        orderless=True, where=condition_of(where), advice=advice if with_ties else None,
+        orderless=True, where=condition_of(where), of=variable_of(of),
+        advice=advice if with_ties else None,
     )  # fmt: skip
 
 
@@ -106,7 +109,9 @@ def _top_options(
 
 
 @explained(col="column", field="column", k="n")
-def most_frequent(column: str = VALUE, n: int = 10, *, where: nw.Expr | None = None) -> BuiltIn:
+def most_frequent(
+    column: str = VALUE, n: int = 10, *, where: nw.Expr | None = None, of: str | None = None
+) -> BuiltIn:
     """List the most frequent values, with exact counts: ``{"value": ..., "count": ...}``.
 
     The most frequent value comes first, and of values with equal counts the smaller one. Nulls are
@@ -116,6 +121,7 @@ def most_frequent(column: str = VALUE, n: int = 10, *, where: nw.Expr | None = N
         column: The column, of any type.
         n: How many values at most.
         where: Counts only the elements for which this expression is true, as for :func:`count`.
+        of: The variable of a match whose rows count, as for :func:`count`.
 
     Raises:
         InvalidArgument: ``n`` is not at least 1.
@@ -138,12 +144,14 @@ def most_frequent(column: str = VALUE, n: int = 10, *, where: nw.Expr | None = N
 
     return BuiltIn(
         "most_frequent", column_name(column), "anything", make, (("n", n),), make_signed=make,
-        orderless=True, where=condition_of(where),
+        orderless=True, where=condition_of(where), of=variable_of(of),
     )  # fmt: skip
 
 
 @explained(col="column", field="column", quantile="q", quantiles="q")
-def quantile(column: str, q: float | Sequence[float], *, where: nw.Expr | None = None) -> BuiltIn:
+def quantile(
+    column: str, q: float | Sequence[float], *, where: nw.Expr | None = None, of: str | None = None
+) -> BuiltIn:
     """Pick the value at a fraction of the sorted values, exactly; null for no values.
 
     It is a value of the column, by nearest rank: number ``ceil(q * n)`` of n values, counted from
@@ -154,6 +162,7 @@ def quantile(column: str, q: float | Sequence[float], *, where: nw.Expr | None =
         column: The column, of any ordered type; a NaN is invalid, as for :func:`max`.
         q: The fraction, from 0 to 1: 0.99 for the 99th percentile. Several give a list.
         where: Counts only the elements for which this expression is true, as for :func:`count`.
+        of: The variable of a match whose rows count, as for :func:`count`.
 
     Raises:
         InvalidArgument: ``q`` is not from 0 to 1.
@@ -161,13 +170,13 @@ def quantile(column: str, q: float | Sequence[float], *, where: nw.Expr | None =
     >>> quantile("ms", 0.99), quantile("ms", [0.5, 0.9])
     (quantile('ms', q=0.99), quantile('ms', q=(0.5, 0.9)))
     """
-    return _quantile("quantile", column, q, where, (("q", _stored(q)),))
+    return _quantile("quantile", column, q, where, of, (("q", _stored(q)),))
 
 
 @explained(col="column", field="column")
-def median(column: str = VALUE, *, where: nw.Expr | None = None) -> BuiltIn:
+def median(column: str = VALUE, *, where: nw.Expr | None = None, of: str | None = None) -> BuiltIn:
     """Pick the middle value, the lower of two: :func:`quantile` at 0.5; null for no values."""
-    return _quantile("median", column, 0.5, where, ())
+    return _quantile("median", column, 0.5, where, of, ())
 
 
 def _quantile(
@@ -175,6 +184,7 @@ def _quantile(
     column: str,
     q: float | Sequence[float],
     where: nw.Expr | None,
+    of: str | None,
     options: tuple[tuple[str, object], ...],
 ) -> BuiltIn:
     fractions, listed = fractions_of(_checked_fractions(q, name)), not isinstance(q, Real)
@@ -184,7 +194,7 @@ def _quantile(
 
     return BuiltIn(
         name, column_name(column), "ordered", make, options, make_signed=make,
-        orderless=True, where=condition_of(where),
+        orderless=True, where=condition_of(where), of=variable_of(of),
         advice=(
             "it keeps every distinct value of a window",
             "lw.approx_quantile(...) takes bounded state, within a relative error that you choose",
@@ -200,6 +210,7 @@ def approx_quantile(
     error: float = 0.01,
     between: tuple[float, float] = (1e-9, 1e9),
     where: nw.Expr | None = None,
+    of: str | None = None,
 ) -> BuiltIn:
     """Estimate the value at a fraction of the sorted values; float64, null for no values.
 
@@ -218,6 +229,7 @@ def approx_quantile(
         between: The smallest and the largest magnitude that the error holds for; zero is exact.
             Values beyond, infinities too, count as these.
         where: Counts only the elements for which this expression is true, as for :func:`count`.
+        of: The variable of a match whose rows count, as for :func:`count`.
 
     Raises:
         InvalidArgument: An option is out of range, or there would be more than 65,536 bins.
@@ -244,7 +256,7 @@ def approx_quantile(
     options += [("between", _stored(between))] if tuple(between) != (1e-9, 1e9) else []
     return BuiltIn(
         "approx_quantile", column_name(column), "numbers", make, tuple(options), make_signed=make,
-        orderless=True, where=condition_of(where),
+        orderless=True, where=condition_of(where), of=variable_of(of),
     )  # fmt: skip
 
 
@@ -266,6 +278,7 @@ def approx_count_distinct(
         column: The column, of any type that can be a key.
         precision: The logarithm of the number of registers, 4 to 21.
         where: Counts only the elements for which this expression is true, as for :func:`count`.
+        of: The variable of a match whose rows count, as for :func:`count`.
 
     Raises:
         InvalidArgument: ``precision`` is out of range.
@@ -297,7 +310,7 @@ def approx_count_distinct(
     options = (("precision", precision),) if precision != 11 else ()
     return BuiltIn(
         "approx_count_distinct", column_name(column), "anything", make, options,
-        make_signed=make_signed, orderless=True, where=condition_of(where),
+        make_signed=make_signed, orderless=True, where=condition_of(where), of=variable_of(of),
     )  # fmt: skip
 
 

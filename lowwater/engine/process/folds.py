@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any, Literal, final
 
 from lowwater.engine.aggregates import AggregateSpec, Combiner, checked_combiner
+from lowwater.engine.aggregates.built_in import check_no_variable
 from lowwater.engine.aggregates.specs import VALUE, BuiltIn
 from lowwater.errors import InvalidArgument, describe
 
@@ -74,6 +75,7 @@ def fold_of(combiner: Combiner | AggregateSpec) -> Combiner:
         InvalidArgument: It is neither a combiner nor an aggregate that needs no column.
     """
     if isinstance(combiner, BuiltIn):
+        check_no_variable(combiner, "combining_cell")
         plain = combiner.column in (None, VALUE) and combiner.where is None
         if combiner.name in _FOLDS and plain:
             return Fold(combiner.name)  # type: ignore[arg-type]  # it is one of the five

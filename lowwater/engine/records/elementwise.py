@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from lowwater.engine.records.other_rows import Prev, reference_of
 from lowwater.errors import InvalidArgument
 
 _WITHIN_ROW = frozenset(
@@ -61,12 +62,14 @@ class Reading:
     fields: frozenset[tuple[str, ...]] = frozenset()
 
 
-def check_within_row(expression: Any, step: str) -> None:
+def check_within_row(expression: Any, step: str, *, of_match: bool = False) -> None:
     """Check that the value of an expression for a record depends on that record alone.
 
     Args:
         expression: An expression of narwhals.
         step: The step that it is for.
+        of_match: Whether it is part of a row pattern, and so may refer to other rows with
+            ``lw.prev`` and ``lw.matched``.
 
     Raises:
         InvalidArgument: It does not.
@@ -91,6 +94,9 @@ def check_within_row(expression: Any, step: str) -> None:
                 where=step,
                 hint=f'Name it, as in .{node.name}("%Y-%m-%d %H:%M:%S")',
             )
+        if not of_match:
+            for name in _named(node):
+                _check_own_row(name, step)
 
 
 def check_single(expression: Any, step: str) -> None:
@@ -125,20 +131,46 @@ def reading_of(expressions: Iterable[Any]) -> Reading:
         if (nodes := _nodes(expression)) is None:
             return Reading(None)
         for node, before in _every(nodes):
-            kind = node.kind.name
-            if kind == "COL":
-                if columns is not None:
-                    columns.update(map(str, node.kwargs["names"]))
-            elif kind in ("ALL", "EXCLUDE", "NTH", "SELECTOR"):
+            if node.kind.name in ("ALL", "EXCLUDE", "NTH", "SELECTOR"):
                 columns = None
-            for value in node.exprs:
-                if isinstance(value, str) and not node.str_as_lit and columns is not None:
-                    columns.add(value)
+            if columns is not None:
+                columns.update(_named(node))
             if node.name in _GUESSES and node.kwargs.get("format") is None and len(before) == 1:
                 guessed.update(map(str, before[0].kwargs.get("names", ())))
             fields.update(_fields(node, before))
     names = None if columns is None else frozenset(columns)
     return Reading(names, frozenset(guessed), frozenset(fields))
+
+
+def columns_named(expression: Any) -> Iterator[str]:
+    """Yield the columns that an expression names; it may read more, as ``nw.all()`` does."""
+    for node, _ in operations(expression):
+        yield from _named(node)
+
+
+def _named(node: Any) -> Iterator[str]:
+    """Yield the columns that an operation names, but for those in expressions inside of it."""
+    if node.kind.name == "COL":
+        yield from map(str, node.kwargs["names"])
+    if not node.str_as_lit:
+        yield from (value for value in node.exprs if isinstance(value, str))
+
+
+def _check_own_row(name: str, step: str) -> None:
+    """Raise for a virtual column, whose values there are in row patterns alone."""
+    if (reference := reference_of(name)) is None:
+        return
+    if isinstance(reference, Prev):
+        what = "lw.prev(...) refers to another row"
+    else:
+        what = "lw.matched(...) refers to the rows of a match"
+    raise InvalidArgument(
+        f"{what}, which only the conditions and measures of .match(...) can",
+        where=step,
+        hint='Find rows by it: .key_by(...).match("fall", define={"fall": lw.col("price") < '
+        'lw.prev("price")}); or keep the values before in a process: .key_by(...).process(..., '
+        'order="event_time")',
+    )
 
 
 def _fields(node: Any, before: tuple[Any, ...]) -> Iterator[tuple[str, ...]]:
