@@ -53,8 +53,11 @@ from lowwater.triggers import Trigger
 from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
+    from lowwater.engine.match.absence import Absent
+    from lowwater.engine.match.rules import Emit, RowsOut, Skip
     from lowwater.engine.process.outputs import Order
     from lowwater.pipeline.joins import JoinInputs
+    from lowwater.pipeline.matches import Condition, Measure
     from lowwater.pipeline.tables import Table
 
 _WHOLE = HIDDEN + "record"
@@ -227,6 +230,79 @@ class KeyedStream(GroupedRecords):
             InvalidArgument: ``process`` is not a process, or ``order`` is not known.
         """
         return self._processed(process, None, order)
+
+    def match(
+        self,
+        pattern: str,
+        *,
+        define: Mapping[str, Condition] | None = None,
+        measures: Mapping[str, Measure] | None = None,
+        within: DurationLike | None = None,
+        skip: Skip = "past_last",
+        rows: RowsOut = "one",
+        emit: Emit = "on_time",
+        allowed_lateness: DurationLike | None = None,
+        order: str | None = None,
+        without: Absent | None = None,
+    ) -> MatchedStream:
+        """Find rows that follow one another as a pattern says, and correct what was found.
+
+        It is ``MATCH_RECOGNIZE`` of SQL:2016 over a stream: see ``docs/match.md``. The rows of a
+        key are in order of event time, whatever order they arrive in.
+
+        >>> import lowwater as lw
+        >>> prices = [10, 8, 7, 9, 11, 12, 6]
+        >>> rows = [{"at": f"2000-01-01T12:0{n}Z", "price": p} for n, p in enumerate(prices)]
+        >>> falls = lw.from_iterable(rows, time="at").with_columns(key=lw.lit("A")).key_by("key")
+        >>> found = falls.match(
+        ...     "start down+ up+",
+        ...     define={
+        ...         "down": lw.col("price") < lw.prev("price"),
+        ...         "up": lw.col("price") > lw.prev("price"),
+        ...     },
+        ...     measures={"low": lw.min("price", of="down"), "ups": lw.count(of="up")},
+        ... )
+        >>> [(one["low"], one["ups"]) for one in found.collect().values()]
+        [(7, 3)]
+
+        Args:
+            pattern: Variables one after the other, with ``|``, ``( )``, ``* + ? {n,m}`` as in
+                :mod:`re`, reluctant with a ``?`` behind, and ``..`` for any rows, as few as
+                possible. A variable without a condition is any row.
+            define: The conditions of variables: expressions, with ``lw.prev(...)`` and
+                ``lw.matched(...)`` for other rows, or functions of a ``MatchSoFar``. A condition
+                that is null is false.
+            measures: What is emitted of a match: aggregates over its rows, with ``of=`` over those
+                of a variable, or expressions at its last row.
+            within: How much later than its first row a row of a match may be; both ends belong.
+            skip: Where the search goes on behind a match: ``"past_last"`` row, the ``"next"`` row
+                behind its first, or at the ``("first", variable)`` or ``("last", variable)``; if
+                that is not behind the first row, at the next row.
+            rows: Whether a match is ``"one"`` record with its measures, or ``"all"`` its rows are
+                records, with ``variable`` and the measures so far.
+            emit: ``"on_time"``: once the watermark has passed what a match depends on; late rows
+                correct it. ``"final"``: once no row can change it. ``"early"``: after each bundle.
+            allowed_lateness: How far below the watermark a row may be; by default as far as
+                upstream stages emit late.
+            order: The column that orders rows of one event time; by default as they arrive.
+            without: What must not come behind a match: ``lw.absent(condition, within="30m")``.
+
+        Returns:
+            A stream: the keys, ``match_start``, ``match_end`` (or the columns of the row), the
+            measures. The time of a match is that of its last row, with ``without`` its end.
+
+        Raises:
+            InvalidArgument: The pattern cannot be read, or an argument is wrong.
+        """
+        from lowwater.pipeline.matches import match_stage, matches_as_records
+
+        stream = self._stream
+        stage = match_stage(
+            stream, self._keys, self._names, pattern, define=define, measures=measures,
+            within=within, skip=skip, rows=rows, emit=emit, allowed_lateness=allowed_lateness,
+            order=order, without=without,
+        )  # fmt: skip
+        return MatchedStream(stage, Stream(**matches_as_records(stage, stream._schema)))
 
     def _processed(self, process: object, windowing: Windowing | None, order: Order) -> Processed:
         stream = self._stream
@@ -471,31 +547,20 @@ class Processed(EmittedStream[Element, Emitted]):
 
 
 @explains
-@final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class JoinedStream(EmittedStream[Element, Emitted]):
-    """Two streams joined, as ``join`` returns it. Its output can be read by another stage.
-
-    Each record has the keys, the columns of the left side and those of the right side; within
-    windows also ``window_start`` and ``window_end``.
-    """
+class OutputStream(EmittedStream[Element, Emitted]):
+    """The records that a stage emits, as another stage reads them."""
 
     _stream: Stream
 
-    def __repr__(self) -> str:
-        return f"JoinedStream({stage_outline(self._stage)})"
-
-    def named(self, name: str) -> JoinedStream:
-        """Name the join, for metrics and explanations; return the same stream."""
+    def named(self, name: str) -> Self:
+        """Name the stage, for metrics and explanations; return the same stream."""
         stage = replace(self._stage, name=checked_name(name, "clicked"))
         flow = replace(self._stream._flows[0], origin=stage)
         return replace(self, _stage=stage, _stream=replace(self._stream, _flows=(flow,)))
 
     def to_stream(self) -> Stream:
-        """Return the joined records as a stream, for the next stage.
-
-        Their event time is that of the later record of a pair, or of the pane they are of.
-        """
+        """Return the records as a stream, for the next stage, with their event times."""
         return self._stream
 
     def _to(self, *sinks: Sink) -> Writing:
@@ -505,14 +570,46 @@ class JoinedStream(EmittedStream[Element, Emitted]):
     def _form(self) -> ElementForm:
         return ElementForm(self._stage.key_names)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({stage_outline(self._stage)})"
+
+
+def _hints_behind(what: str, name: str) -> dict[str, str]:
+    """Return what to do in place of a method that there is not."""
+    group = f'Group {what} first: .key_by("...")'
+    return {
+        **dict.fromkeys(("elements", "values"), f"Run it first: .collect().{name}()"),
+        **dict.fromkeys(("window", "process", "match"), f"{group}.{name}(...)"),
+        **dict.fromkeys(("aggregate", "group"), f"{group}.window(...).{name}(...)"),
+    }
+
+
+@explains
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JoinedStream(OutputStream):
+    """Two streams joined, as ``join`` returns it. Its output can be read by another stage.
+
+    Each record has the keys, the columns of the left side and those of the right side; within
+    windows also ``window_start`` and ``window_end``. Its event time is that of the later record of
+    a pair, or of the pane it is of.
+    """
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            group = 'Group the joined records first: .key_by("...")'
-            windows = f"{group}.window(...).{name}(...)"
-            hints = {
-                **dict.fromkeys(("elements", "values"), f"Run it first: .collect().{name}()"),
-                **dict.fromkeys(("window", "process"), f"{group}.{name}(...)"),
-                **dict.fromkeys(("aggregate", "group"), windows),
-            }
+            hints = _hints_behind("the joined records", name)
             raise no_step("a join", name, hints, dir(JoinedStream))
+
+
+@explains
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MatchedStream(OutputStream):
+    """The matches of a row pattern, as ``match`` returns them; another stage can read them."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hints = _hints_behind("the matches", name)
+            raise no_step("a match", name, hints, dir(MatchedStream))

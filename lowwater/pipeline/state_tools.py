@@ -58,6 +58,7 @@ _TABLES: Mapping[str, Mapping[int, str]] = {
     "windows": TABLES,
     "process": PROCESS_TABLES,
     "join": RECORD_TABLES,
+    "match": RECORD_TABLES,
     "table": RECORD_TABLES,
     "records": PASSING_TABLES,
 }
@@ -66,6 +67,7 @@ _VERIFY: Mapping[str, Callable[[StateStore, StoredPlace], object]] = {
     "process": verify_process,
     "records": verify_passing,
     "join": verify_records,
+    "match": verify_records,
     "table": verify_records,
 }
 _IDS: Mapping[int, str] = {IDS: "record ids", IDS_FACTS: "facts of record ids"}

@@ -107,6 +107,11 @@ class Segments:
         found[some] = self._table["start"][self._pool[begin[some] + place[some]]]
         return found
 
+    def counts(self, keys: Int64Array) -> Int64Array:
+        """Return how many windows each key has."""
+        self._cover(keys)
+        return self._count[keys]
+
     def of_keys(self, keys: Int64Array) -> Int64Array:
         """Return all windows of some distinct keys, key by key."""
         self._cover(keys)

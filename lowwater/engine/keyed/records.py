@@ -99,8 +99,17 @@ class KeyedRecords:
         """
         return self.segments.overlapping(keys, low, high, touching=True)
 
-    def equal_rows(self, keys: Int64Array, times: Int64Array, hashes: Int64Array) -> Int64Array:
-        """Return a row for each record that equals it, -1 where there is none; each row once."""
+    def equal_rows(
+        self, keys: Int64Array, times: Int64Array, hashes: Int64Array, *, newest: bool = False
+    ) -> Int64Array:
+        """Return a row for each record that equals it, -1 where there is none; each row once.
+
+        Args:
+            keys: Their keys.
+            times: Their event times.
+            hashes: Hashes of them.
+            newest: Whether the last of several equal rows to arrive is taken, not the first.
+        """
         rows, which = self.find(keys, times, times)
         same = self.table["hash"][rows] == hashes[which]
         rows, which = rows[same], which[same]
@@ -110,7 +119,10 @@ class KeyedRecords:
         order = np.lexsort((hashes, times, keys))
         rank = np.empty(len(keys), dtype=np.int64)
         rank[order] = _places(run_starts(keys[order], times[order], hashes[order]))
-        chosen = _places(run_starts(which)) == rank[which]
+        place = _places(run_starts(which))
+        if newest:
+            place = np.bincount(which, minlength=len(keys))[which] - 1 - place
+        chosen = place == rank[which]
         found[which[chosen]] = rows[chosen]
         return found
 
@@ -147,6 +159,11 @@ class KeyedRecords:
         if rows.size:
             self.segments.remove(rows)
             self._gone.append(rows)
+
+    def clear(self) -> None:
+        """Remove all records that are not removed yet."""
+        rows = self.table.live()
+        self.remove(np.setdiff1d(rows, np.concatenate(self._gone)) if self._gone else rows)
 
     def release_removed(self) -> None:
         """Free the rows of removed records, of which nothing is to be read any more."""

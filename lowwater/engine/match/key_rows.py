@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import final
 
 import numpy as np
 
 from lowwater.engine.keyed.records import KeyedRecords
-from lowwater.engine.match.references import Prev
+from lowwater.engine.keyed.ranks import ranks
+from lowwater.engine.records.other_rows import Prev
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.state.arrays import run_starts
 from lowwater.time import Int64Array
@@ -33,7 +33,7 @@ class KeyRows:
         self.keys = keys
         self.rows = records.segments.of_keys(keys)
         """The rows in the table, int64, shape (n,)."""
-        self.counts = records.rows_of(keys)
+        self.counts = records.segments.counts(keys)
         """How many rows each key has, int64, shape (k,)."""
         self.begin: Int64Array = np.zeros(len(keys) + 1, dtype=np.int64)
         """Where the rows of each key begin, and behind the last key how many there are."""
@@ -47,6 +47,11 @@ class KeyRows:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the records."""
+        return self._records.kept.names
 
     def _sort_ties(self, order: str) -> None:
         """Order the rows of one key and time by a column, in which a null comes first."""
@@ -101,8 +106,3 @@ def masked(column: Column, inside: Mask) -> Column:
         data = data.copy()
         data[~valid] = None
     return Column(data, valid, column.type)
-
-
-def names_of(references: Iterable[Prev]) -> set[str]:
-    """Return the columns that references read."""
-    return {reference.column for reference in references}

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.match.pattern import Node, is_open_ended, variables
+from lowwater.engine.match.pattern import Node, variables
+from lowwater.engine.match.program import is_open_ended
 from lowwater.time import saturating_add
 
 Skip: TypeAlias = Literal["past_last", "next"] | tuple[Literal["first", "last"], str]

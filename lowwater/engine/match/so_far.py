@@ -8,8 +8,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.engine.match.conditions import FUNCTIONS_REACH
 from lowwater.engine.match.key_rows import KeyRows
-from lowwater.engine.match.references import Prev
+from lowwater.engine.records.other_rows import Prev
 from lowwater.engine.records.columns import Mask
 from lowwater.errors import DataError, LowwaterError
 from lowwater.time import Int64Array, format_instant
@@ -101,7 +102,21 @@ class MatchSoFar:
         return int(self._source.rows.times[self._place])
 
     def prev(self, column: str, k: int = 1) -> Any:
-        """Return the value k rows before the row under test; ``None`` if there is no such row."""
+        """Return the value k rows before the row under test; ``None`` if there is no such row.
+
+        Args:
+            column: The name of the column.
+            k: How many rows before, from 1 to 8: no more are kept before a match.
+
+        Raises:
+            DataError: ``k`` is less, or more.
+        """
+        if not 1 <= k <= FUNCTIONS_REACH:
+            raise DataError(
+                f"match.prev({column!r}, {k}) is out of reach: k is from 1 to {FUNCTIONS_REACH}",
+                where="match(define=)",
+                hint="Read rows of the match itself with match.matched().last(column, k)",
+            )
         return self._source.before(column, k)[self._place]
 
     def matched(self, variable: str | None = None) -> MatchedRows:

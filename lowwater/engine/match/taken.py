@@ -13,7 +13,8 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import columns_read, condition_read, strictest_needs
 from lowwater.engine.aggregates.specs import count, max, mean, min, sum
 from lowwater.engine.match.key_rows import KeyRows, masked
-from lowwater.engine.match.references import MatchedValue, Prev, plain_columns, references_in
+from lowwater.engine.match.references import plain_columns, references_in
+from lowwater.engine.records.other_rows import MatchedValue, Prev
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column, Mask
@@ -26,7 +27,7 @@ from lowwater.errors import DataError
 from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
-_SPECS = {"min": min, "max": max, "sum": sum, "mean": mean}
+SPECS = {"min": min, "max": max, "sum": sum, "mean": mean}
 _VALUE = "value"
 
 
@@ -156,7 +157,7 @@ class Values:
         if name is None:
             return Column(np.bincount(some.match, minlength=some.count).astype(np.int64))
         spec: AggregateSpec = (
-            count(name) if reference.function == "count" else _SPECS[reference.function](name)
+            count(name) if reference.function == "count" else SPECS[reference.function](name)
         )
         return self.aggregated({_VALUE: spec}, some)[_VALUE]
 
