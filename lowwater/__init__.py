@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from lowwater.engine.match.references import Matched as Matched
     from lowwater.engine.match.references import matched as matched
     from lowwater.engine.match.references import prev as prev
+    from lowwater.engine.match.so_far import MatchedRows as MatchedRows
+    from lowwater.engine.match.so_far import MatchSoFar as MatchSoFar
     from lowwater.engine.process import ProcessContext as ProcessContext
     from lowwater.engine.process import ProcessOperator as ProcessOperator
     from lowwater.engine.process import combining_cell as combining_cell
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Info as Info
     from lowwater.pipeline import JoinedStream as JoinedStream
     from lowwater.pipeline import KeyedStream as KeyedStream
+    from lowwater.pipeline import MatchedStream as MatchedStream
     from lowwater.pipeline import Pipeline as Pipeline
     from lowwater.pipeline import Processed as Processed
     from lowwater.pipeline import Result as Result
@@ -194,6 +197,7 @@ _PLACES = {
     "lowwater.engine.join.joining": "Between between",
     "lowwater.engine.match.absence": "Absent absent",
     "lowwater.engine.match.references": "Matched matched prev",
+    "lowwater.engine.match.so_far": "MatchSoFar MatchedRows",
     "lowwater.engine.process": (
         "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
         "set_cell timer value_cell"
@@ -212,8 +216,8 @@ _PLACES = {
         "Difference DisorderProfile Explanation Finding Findings LatenessProfile check diff"
     ),
     "lowwater.pipeline": (
-        "Element FinalPanes GroupedTable Info JoinedStream KeyedStream Pipeline Processed Result "
-        "Run RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
+        "Element FinalPanes GroupedTable Info JoinedStream KeyedStream MatchedStream Pipeline "
+        "Processed Result Run RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
         "from_iterable from_pandas from_source from_spark info read_csv read_jsonl read_kafka "
         "read_log read_parquet read_postgres_changes run start to_spark"
     ),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline.final import FinalPanes as FinalPanes
     from lowwater.pipeline.fluent import JoinedStream as JoinedStream
     from lowwater.pipeline.fluent import KeyedStream as KeyedStream
+    from lowwater.pipeline.fluent import MatchedStream as MatchedStream
     from lowwater.pipeline.fluent import Pipeline as Pipeline
     from lowwater.pipeline.fluent import Processed as Processed
     from lowwater.pipeline.fluent import Stream as Stream
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 _PLACES = {
     "lowwater.pipeline.change_readers": "changelog debezium",
     "lowwater.pipeline.final": "FinalPanes",
-    "lowwater.pipeline.fluent": "JoinedStream KeyedStream Pipeline Processed Stream WindowedStream",
+    "lowwater.pipeline.fluent": (
+        "JoinedStream KeyedStream MatchedStream Pipeline Processed Stream WindowedStream"
+    ),
     "lowwater.pipeline.forms": "Element",
     "lowwater.pipeline.handle": "RunHandle",
     "lowwater.pipeline.installation": "Info info",

@@ -34,7 +34,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.other_rows import MatchedValue
 from lowwater.engine.records.stateless import WithColumns, require_names
-from lowwater.engine.stages.matched import Matched, name_taken
+from lowwater.engine.stages.searched import Searched, name_taken
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import (
     check_adds_up,
@@ -132,7 +132,7 @@ def match_stage(
         if not name.startswith(HIDDEN) and name not in keys
     }
     _check_output_names(rules, names, columns)
-    return Stage(stream._flows, keys, names, Matched(rules, columns), stream._deduplication)
+    return Stage(stream._flows, keys, names, Searched(rules, columns), stream._deduplication)
 
 
 def matches_as_records(stage: Stage, schema: pa.Schema | None) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def matches_as_records(stage: Stage, schema: pa.Schema | None) -> dict[str, Any]
     from lowwater.engine.graph.input_types import InputTypes
 
     work = stage.work
-    assert isinstance(work, Matched)
+    assert isinstance(work, Searched)
     known = {} if schema is None else {name: schema.field(name).type for name in schema.names}
     if work.rules.rows == "all" and not work.columns:
         return emitted_as_records(stage, None)
@@ -203,13 +203,12 @@ def _checked_measures(
                 hint='Write, say, measures={"low": lw.min("price", of="down")}',
             )  # fmt: skip
         if is_aggregate(measure):
-            checked_aggregate(name, measure)
             variable = getattr(measure, "of", None)
             if variable is not None:
                 _require_variable(variable, found, pattern, f"{MEASURES[:-1]} of=)")
             continue
         if callable(measure):
-            checked_aggregate(name, measure)
+            checked_aggregate(name, measure, of_match=True)  # says that it is to be called
         check_expression(f"the measure {name!r}", measure, MEASURES)
         _require_references(measure, found, pattern, MEASURES)
     return dict(measures)
@@ -224,9 +223,7 @@ def _require_variable(name: object, found: tuple[str, ...], pattern: str, where:
         )
 
 
-def _require_references(
-    expression: Any, found: tuple[str, ...], pattern: str, where: str
-) -> None:
+def _require_references(expression: Any, found: tuple[str, ...], pattern: str, where: str) -> None:
     for reference in references_in(expression):
         if isinstance(reference, MatchedValue) and reference.variable is not None:
             _require_variable(reference.variable, found, pattern, where)
@@ -268,9 +265,7 @@ def _with_columns(
     if columns:
         stream = stream._with(WithColumns(Expressions((), columns), DEFINE))
         _require_truths(stream, columns)
-    rules = Matching(
-        "", parse_pattern("a"), names, before, so_far, texts, absence=absence
-    )
+    rules = Matching("", parse_pattern("a"), names, before, so_far, texts, absence=absence)
     return stream, rules
 
 
@@ -287,9 +282,7 @@ def _require_truths(stream: StreamParts, columns: Mapping[str, Any]) -> None:
             )
 
 
-def _with_measured(
-    stream: Any, measures: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any]]:
+def _with_measured(stream: Any, measures: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the stream with the conditions of aggregates as columns, and the measures."""
     specs = {name: one for name, one in measures.items() if is_aggregate(one)}
     ready, columns = with_condition_columns(specs)
@@ -372,9 +365,7 @@ def _checked_order(order: object, stream: StreamParts) -> str | None:
     return order
 
 
-def _check_output_names(
-    rules: Matching, keys: tuple[str, ...], columns: Mapping[str, Any]
-) -> None:
+def _check_output_names(rules: Matching, keys: tuple[str, ...], columns: Mapping[str, Any]) -> None:
     """Raise if two columns of the output would have one name."""
     own = [START, END] if rules.rows == "one" else [START, VARIABLE]
     reserved = {*own, "kind", "timestamp"}

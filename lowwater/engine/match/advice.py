@@ -9,9 +9,7 @@ from lowwater.engine.match.pattern import is_unbounded, may_be_empty
 from lowwater.engine.match.rules import Matching
 
 
-def match_findings(
-    rules: Matching, where: str, upstream: Sequence[Upstream]
-) -> Iterator[Finding]:
+def match_findings(rules: Matching, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
     """Yield likely mistakes in a pattern.
 
     Args:

@@ -63,9 +63,7 @@ def measure_types(
     return found
 
 
-def expression_type(
-    expression: Any, columns: Mapping[str, pa.DataType]
-) -> pa.DataType | None:
+def expression_type(expression: Any, columns: Mapping[str, pa.DataType]) -> pa.DataType | None:
     """Return the type of an expression, as far as those of the columns are known.
 
     Raises:

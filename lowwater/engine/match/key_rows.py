@@ -6,10 +6,10 @@ from typing import final
 
 import numpy as np
 
-from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.keyed.ranks import ranks
-from lowwater.engine.records.other_rows import Prev
+from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.other_rows import Prev
 from lowwater.state.arrays import run_starts
 from lowwater.time import Int64Array
 

@@ -46,12 +46,8 @@ class Measures:
 
     def __init__(self, measures: Mapping[str, AggregateSpec | Any]) -> None:
         self.names = tuple(measures)
-        self._specs = {
-            name: over_rows(one) for name, one in measures.items() if is_aggregate(one)
-        }
-        self._expressions = {
-            name: one for name, one in measures.items() if not is_aggregate(one)
-        }
+        self._specs = {name: over_rows(one) for name, one in measures.items() if is_aggregate(one)}
+        self._expressions = {name: one for name, one in measures.items() if not is_aggregate(one)}
 
     @property
     def reads_before(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
@@ -23,7 +22,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, without_late
-from lowwater.state.arrays import distinct, mixed, run_starts
+from lowwater.state.arrays import distinct, mixed
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
@@ -34,7 +33,6 @@ from lowwater.time import (
     Int64Array,
     format_instant,
     saturating_add,
-    saturating_add_array,
 )
 from lowwater.watermark import Hold
 
@@ -336,9 +334,7 @@ def uncancelled(same: Int64Array, signs: np.ndarray) -> Int64Array:  # type: ign
     left = np.argsort(same, kind="stable")
     while len(left) > 1:
         # A pair of neighbours of one record, the first coming and the second taken back.
-        meets = (
-            (same[left][1:] == same[left][:-1]) & (signs[left][:-1] > 0) & (signs[left][1:] < 0)
-        )
+        meets = (same[left][1:] == same[left][:-1]) & (signs[left][:-1] > 0) & (signs[left][1:] < 0)
         if not meets.any():
             break
         at = np.flatnonzero(meets)

@@ -72,9 +72,7 @@ class PatternSearch:
         # Where matches come out, and where a start that is undecided holds the output watermark.
         hold = settle if rules.emit == "final" else watermark
         emit = END_OF_TIME if rules.emit == "early" else hold
-        context = np.bincount(
-            rows.key_of[table["context"][rows.rows]], minlength=len(rows.keys)
-        )
+        context = np.bincount(rows.key_of[table["context"][rows.rows]], minlength=len(rows.keys))
         first = rows.begin[:-1] + context
         found = self._found(rows, values, first, table["bits"][rows.rows], emit)
         settled = _first_from(found.reach, settle, rows.begin, found.next_start)
@@ -109,9 +107,7 @@ class PatternSearch:
         places, _ = expand_ranges(begin[some], counts[some])
         return found.start[some], found.stop[some], found.match_reach[some], found.labels[places]
 
-    def _due(
-        self, rows: KeyRows, reach: Int64Array, settled: Int64Array, hold: int
-    ) -> Int64Array:
+    def _due(self, rows: KeyRows, reach: Int64Array, settled: Int64Array, hold: int) -> Int64Array:
         """Return the watermark at which something about each key is decided next."""
         due = np.full(len(rows.keys), END_OF_TIME)
         some = np.flatnonzero(settled < rows.begin[1:])

@@ -92,9 +92,7 @@ class Shown:
             (Of those that are out, of those that are compared.)
         """
         table = self.records.table
-        out, new = paired(
-            mixed([of, table["content"][rows]]), mixed([wanted.key[at], content])
-        )
+        out, new = paired(mixed([of, table["content"][rows]]), mixed([wanted.key[at], content]))
         table["identity"][rows[out]] = wanted.identity[at[new]]
         table["begun"][rows[out]] = wanted.begun[at[new]]
         self.records.touch(rows[out])
@@ -133,9 +131,7 @@ def content_of(times: Int64Array, columns: dict[str, Column]) -> Int64Array:
     return mixed([times, hashes]).view(np.int64)
 
 
-def paired(
-    left: NDArray[np.uint64], right: NDArray[np.uint64]
-) -> tuple[Int64Array, Int64Array]:
+def paired(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> tuple[Int64Array, Int64Array]:
     """Return the places of equal values on either side, each in at most one pair.
 
     >>> paired(np.array([5, 7, 5], np.uint64), np.array([7, 5], np.uint64))

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lowwater.engine.match.conditions import FUNCTIONS_REACH
 from lowwater.engine.match.key_rows import KeyRows
-from lowwater.engine.records.other_rows import Prev
 from lowwater.engine.records.columns import Mask
+from lowwater.engine.records.other_rows import Prev
 from lowwater.errors import DataError, LowwaterError
 from lowwater.time import Int64Array, format_instant
 
@@ -83,9 +83,7 @@ class MatchSoFar:
 
     __slots__ = ("_labels", "_numbers", "_place", "_source", "_start")
 
-    def __init__(
-        self, source: PythonRows, start: int, place: int, labels: NDArray[Any]
-    ) -> None:
+    def __init__(self, source: PythonRows, start: int, place: int, labels: NDArray[Any]) -> None:
         self._source = source
         self._start = start
         self._place = place

@@ -14,12 +14,12 @@ from lowwater.engine.aggregates._base import columns_read, condition_read, stric
 from lowwater.engine.aggregates.specs import count, max, mean, min, sum
 from lowwater.engine.match.key_rows import KeyRows, masked
 from lowwater.engine.match.references import plain_columns, references_in
-from lowwater.engine.records.other_rows import MatchedValue, Prev
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.evaluation import evaluated
 from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.other_rows import MatchedValue, Prev
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.aggregation import Aggregation
@@ -96,9 +96,7 @@ class Values:
         self._rows = rows
         self._labels = labels
 
-    def computed(
-        self, expression: Any, at: Int64Array, taken: Taken | None, where: str
-    ) -> Column:
+    def computed(self, expression: Any, at: Int64Array, taken: Taken | None, where: str) -> Column:
         """Return the values of an expression, one for each place; null where it fails.
 
         Args:

@@ -17,8 +17,8 @@ from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.outline import outline, spec_text
-from lowwater.engine.match.measures import is_aggregate
 from lowwater.engine.match.columns_read import columns_needed, kept_columns, measure_types
+from lowwater.engine.match.measures import is_aggregate
 from lowwater.engine.match.rules import END, START, VARIABLE, Matching
 from lowwater.engine.records.columns import Types
 from lowwater.engine.records.pane_table import MICROS_UTC
@@ -31,7 +31,7 @@ from lowwater.time import Int64Array, format_duration
 
 @final
 @dataclass(frozen=True, slots=True)
-class Matched(StageKind):
+class Searched(StageKind):
     """The work of a stage that finds row patterns.
 
     Args:
