@@ -27,6 +27,7 @@ ROOMS = [
     "engine.keyed",
     "engine.process",
     "engine.join",
+    "engine.match",
     "engine.graph",
     "engine.stages",
     "engine.local",
