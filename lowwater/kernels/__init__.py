@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, PipelineWarning, warn
 from lowwater.kernels import plain
+from lowwater.kernels.pattern_tables import Matches, Program, Search
 from lowwater.kernels.plain import Arrived, Claims
 from lowwater.kernels.plain_merging import Gathered, MergedRows
 from lowwater.time import Int64Array
@@ -232,6 +233,30 @@ class Kernels(Protocol):
 
         Returns:
             (the places, one chain after another; the chain of each; the pieces of the longest).
+        """
+
+    def find_matches(
+        self,
+        program: Program,
+        search: Search,
+        begin: Int64Array,
+        first: Int64Array,
+        times: Int64Array,
+        bits: NDArray[np.uint64],
+    ) -> Matches:
+        """Search the rows of keys for a row pattern. O(rows x states + rows of matches).
+
+        Attempts are made in turn, from ``first`` on, up to the first one that is undecided, whose
+        match is not returned: one whose reach is at or behind the horizon. At the end of time all
+        are decided. With ``TO_NEXT`` an attempt is made at every row, and all matches are returned.
+
+        Args:
+            program: The states of the search.
+            search: Its bounds.
+            begin: Where the rows of each key begin, and the end of the last, int64, (keys + 1,).
+            first: The first row of each key that may begin a match, int64, shape (keys,).
+            times: The instant of each row, before the end of time; never falls within a key.
+            bits: The conditions that are true of each row, uint64.
         """
 
     def hash_bytes(

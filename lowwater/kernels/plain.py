@@ -17,6 +17,7 @@ from lowwater.kernels.plain_merging import follow_pieces as follow_pieces
 from lowwater.kernels.plain_merging import gather as gather
 from lowwater.kernels.plain_merging import merge_overlapping as merge_overlapping
 from lowwater.kernels.plain_merging import merge_rows as merge_rows
+from lowwater.kernels.plain_patterns import find_matches as find_matches
 from lowwater.kernels.plain_xxh64 import hash_bytes as hash_bytes
 from lowwater.time import END_OF_TIME, Int64Array
 
