@@ -47,12 +47,21 @@ def checked_aggregate(name: str, spec: object, *, of_match: bool = False) -> Agg
 
 
 def checked_aggregates(
-    unnamed: Sequence[AggregateSpec], named: Mapping[str, AggregateSpec]
+    unnamed: Sequence[AggregateSpec],
+    named: Mapping[str, AggregateSpec],
+    *,
+    of_match: bool = False,
 ) -> dict[str, AggregateSpec]:
-    """Return aggregates by name, as a user has given them, or raise."""
+    """Return aggregates by name, as a user has given them, or raise.
+
+    Args:
+        unnamed: Those that have the name of their function.
+        named: The others.
+        of_match: Whether they are the measures of a match, which alone may have ``of=``.
+    """
     aggregates: dict[str, AggregateSpec] = {}
     for spec in unnamed:
-        name = checked_aggregate("an aggregate", spec).name
+        name = checked_aggregate("an aggregate", spec, of_match=of_match).name
         if name in aggregates or name in named:
             raise InvalidArgument(
                 f"two aggregates are named {name!r}",
@@ -61,7 +70,7 @@ def checked_aggregates(
             )
         aggregates[name] = spec
     for name, spec in named.items():
-        aggregates[name] = checked_aggregate(name, spec)
+        aggregates[name] = checked_aggregate(name, spec, of_match=of_match)
     return aggregates
 
 

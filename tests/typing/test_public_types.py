@@ -41,6 +41,8 @@ def test_pipelines() -> None:
     assert_type(lw.when(lw.col("v") > 1, "a", lw.col("k")), lw.Expr)
     assert_type(lw.col("k").str.extract("(a)"), lw.Expr)
     assert_type(lw.col("k").str.to_uppercase().str.extract("(?P<a>A)", "a"), lw.Expr)
+    assert_type(lw.prev("v") > lw.matched("a").count(), lw.Expr)
+    assert_type(lw.absent(lw.col("v") > 1, within="1m"), lw.Absent)
     keyed = stream.key_by("k")
     assert_type(keyed, lw.KeyedStream)
     windowed = keyed.window(lw.FixedWindows("1m"), accumulation="discarding")

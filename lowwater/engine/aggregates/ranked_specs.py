@@ -262,7 +262,11 @@ def approx_quantile(
 
 @explained(col="column", field="column", p="precision")
 def approx_count_distinct(
-    column: str = VALUE, *, precision: int = 11, where: nw.Expr | None = None
+    column: str = VALUE,
+    *,
+    precision: int = 11,
+    where: nw.Expr | None = None,
+    of: str | None = None,
 ) -> BuiltIn:
     """Estimate the number of distinct values; int64, 0 for no values.
 

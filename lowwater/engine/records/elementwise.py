@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from lowwater.engine.records.other_rows import Prev, reference_of
 from lowwater.errors import InvalidArgument
 
 _WITHIN_ROW = frozenset(
@@ -158,6 +157,10 @@ def _named(node: Any) -> Iterator[str]:
 
 def _check_own_row(name: str, step: str) -> None:
     """Raise for a virtual column, whose values there are in row patterns alone."""
+    if not name.startswith(("prev(", "matched(")):
+        return
+    from lowwater.engine.records.other_rows import Prev, reference_of  # few pipelines have patterns
+
     if (reference := reference_of(name)) is None:
         return
     if isinstance(reference, Prev):
@@ -167,9 +170,8 @@ def _check_own_row(name: str, step: str) -> None:
     raise InvalidArgument(
         f"{what}, which only the conditions and measures of .match(...) can",
         where=step,
-        hint='Find rows by it: .key_by(...).match("fall", define={"fall": lw.col("price") < '
-        'lw.prev("price")}); or keep the values before in a process: .key_by(...).process(..., '
-        'order="event_time")',
+        hint="Find rows by it with .key_by(...).match(...); or keep the values before in a "
+        'process: .key_by(...).process(..., order="event_time")',
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 Function: TypeAlias = Literal["first", "last", "min", "max", "sum", "mean", "count"]
 """What is computed of the rows that a match has so far."""
@@ -111,4 +111,4 @@ def _read(call: ast.Call) -> Reference | None:
         or k < 0
     ):
         return None
-    return MatchedValue(variable, cast(Function, function.attr), column, k)
+    return MatchedValue(variable, function.attr, column, k)
