@@ -115,12 +115,16 @@ class PatternRun:
         return self._settled()
 
     def held(self) -> float:
-        """Return the time of the first row whose start is undecided, which holds the output."""
+        """Return the time of the first row whose start is undecided, which holds the output.
+
+        A row at or above the horizon, or behind it, is undecided because it is not looked at yet.
+        """
         horizon = self._watermark - (self._lateness if self._emit == "final" else 0)
         times = [END]
         for rows in self.rows.values():
             ordered = sorted(rows, key=lambda row: row.place)
             times += [ordered[at].time for at in decided(self._pattern, ordered, horizon)[1]]
+            times += [row.time for row in ordered if horizon <= row.time and horizon < END]
         return min(times)
 
     def _take_back(self, given: Given) -> None:
@@ -152,13 +156,16 @@ class PatternRun:
 
     def _wanted(self, key: Any) -> list[Shown]:
         rows = sorted(self.rows[key], key=lambda row: row.place)
+        return [self._shown(key, rows, match) for match in self._matches(rows)]
+
+    def _matches(self, rows: Sequence[Row]) -> list[Match]:
+        """Return what is decided of a key."""
         horizon = {
             "on_time": self._watermark,
             "final": self._watermark - self._lateness,
             "early": END,
         }[self._emit]
-        matches, _ = decided(self._pattern, rows, horizon)
-        return [self._shown(key, rows, match) for match in matches]
+        return decided(self._pattern, rows, horizon)[0]
 
     def _shown(self, key: Any, rows: Sequence[Row], match: Match) -> Shown:
         whole = MatchSoFar(rows, match.start, match.labels)

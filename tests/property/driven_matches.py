@@ -94,7 +94,7 @@ MEASURES: Mapping[str, Asked] = {
         lambda m: _nulls_first(m.present("a", "n"), lambda some: some[-1]), lw.last("n", of="a")
     ),
     "total": Asked(lambda m: sum(m.present(None, "n")), lw.sum("n")),
-    "letters": Asked(lambda m: m.values("b", "v"), lw.collect("v", of="b")),
+    "letters": Asked(lambda m: tuple(m.values("b", "v")), lw.collect("v", of="b")),
     "last b": Asked(lambda m: m.last("b", "v"), lw.matched("b").last("v")),
     "before": Asked(lambda m: m.prev("v"), lw.prev("v")),
     "x": Asked(
@@ -237,6 +237,7 @@ def shown(case: Case, rows: Sequence[OutRow]) -> Counter[Any]:
         else:
             end = -1
             values = [row[VARIABLE], row["v"], row["n"], *(row[name] for name in case.measures)]
+        values = [tuple(one) if isinstance(one, list) else one for one in values]
         found[_plain(Shown(key, start, end, time, tuple(values), sign))] += 1
     return found
 

@@ -34,10 +34,13 @@ def columns_needed(rules: Matching) -> dict[str, Needs]:
     return needs
 
 
-def kept_columns(rules: Matching) -> frozenset[str] | None:
-    """Return the columns that are kept of each row; ``None``: all that users see."""
-    if rules.rows == "all" or rules.functions:
-        return None
+def keeps_all(rules: Matching) -> bool:
+    """Return whether all columns that users see are kept of each row."""
+    return rules.rows == "all" or bool(rules.functions)
+
+
+def kept_columns(rules: Matching) -> frozenset[str]:
+    """Return the columns that are kept of each row in any case."""
     bits = {*rules.columns.values()}
     if rules.absence is not None:
         bits.add(rules.absence.column)

@@ -9,6 +9,7 @@ import numpy as np
 
 from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.match.key_rows import KeyRows
+from lowwater.engine.match.measures import is_aggregate
 from lowwater.engine.match.references import references_in
 from lowwater.engine.match.rules import Matching
 from lowwater.engine.match.taken import Values
@@ -48,8 +49,12 @@ class Conditions:
         self.depth = max(
             (
                 reference.k
-                for one in (*rules.before.values(), *rules.so_far.values())
-                if not callable(one)
+                for one in (
+                    *rules.before.values(),
+                    *rules.so_far.values(),
+                    *rules.measures.values(),
+                )
+                if not callable(one) and not is_aggregate(one)
                 for reference in references_in(one)
                 if isinstance(reference, Prev)
             ),
@@ -57,7 +62,7 @@ class Conditions:
         )
         if rules.functions:
             self.depth = max(self.depth, FUNCTIONS_REACH)
-        """How many rows before its own a condition reads."""
+        """How many rows before its own a condition or a measure reads."""
 
     @property
     def reads_before(self) -> bool:

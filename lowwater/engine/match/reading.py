@@ -101,10 +101,6 @@ class _Reader:
         node = self._choice()
         if self._token.kind != "end":
             self._refuse("')' closes no group", self._token.place, "Open the group with '('")
-        if self._tokens[-2].kind == "gap":
-            place = self._tokens[-2].place
-            hint = "Leave it out, or name the row that ends the match behind it"
-            self._refuse("'..' at the end takes no row", place, hint)
         return node
 
     @property
@@ -156,7 +152,9 @@ class _Reader:
         again = self._token
         if again.text == "+" and again.place == sign.place + len(sign.text):
             hint = "Leave the '+' out: a repeat gives rows back where the rest needs them"
-            self._refuse(f"the possessive repeat '{sign.text}+' is not supported", again.place, hint)
+            self._refuse(
+                f"the possessive repeat '{sign.text}+' is not supported", again.place, hint
+            )
         if again.kind == "count" or again.text in _SIGNS:
             hint = "Use one, or a group: (a{2})*"
             self._refuse(f"{again.text!r} repeats a repeat", again.place, hint)

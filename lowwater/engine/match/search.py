@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.match.careful import find_matches_carefully
-from lowwater.engine.match.columns_read import kept_columns
+from lowwater.engine.match.columns_read import keeps_all, kept_columns
 from lowwater.engine.match.conditions import DEFINE, Conditions
 from lowwater.engine.match.key_rows import KeyRows
 from lowwater.engine.match.measures import Measures, is_aggregate
@@ -23,7 +23,14 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.other_rows import MatchedValue
 from lowwater.kernels import kernels
-from lowwater.kernels.plain_patterns import PAST_LAST, TO_FIRST, TO_LAST, TO_NEXT, Matches, Search
+from lowwater.kernels.pattern_tables import (
+    PAST_LAST,
+    TO_FIRST,
+    TO_LAST,
+    TO_NEXT,
+    Matches,
+    Search,
+)
 from lowwater.state.arrays import expand_ranges
 from lowwater.state.table import RowTable
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add, saturating_add_array
@@ -48,13 +55,13 @@ class PatternSearch:
         self._program = compile_pattern(rules.pattern, labels, bits)
         self._names = tuple(labels)
         self._depends = frozenset(labels[name] for name in rules.so_far)
-        self._kept = kept_columns(rules)
+        self._kept, self._keeps_all = kept_columns(rules), keeps_all(rules)
         self.skips_idle_rows = _may_skip(rules)
         """Whether rows that meet no condition need not be kept: only gaps can take them."""
 
     def keeps(self, name: str) -> bool:
         """Return whether a column of the records is kept."""
-        return not name.startswith(HIDDEN) if self._kept is None else name in self._kept
+        return name in self._kept or (self._keeps_all and not name.startswith(HIDDEN))
 
     def decided(self, table: RowTable, rows: KeyRows, values: Values, watermark: int) -> Decided:
         """Search the rows of keys from the first that may begin a match.

@@ -17,7 +17,12 @@ from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.outline import outline, spec_text
-from lowwater.engine.match.columns_read import columns_needed, kept_columns, measure_types
+from lowwater.engine.match.columns_read import (
+    columns_needed,
+    keeps_all,
+    kept_columns,
+    measure_types,
+)
 from lowwater.engine.match.measures import is_aggregate
 from lowwater.engine.match.rules import END, START, VARIABLE, Matching
 from lowwater.engine.records.columns import Types
@@ -68,8 +73,8 @@ class Searched(StageKind):
     def operator(self, stage: Stage) -> Operator:
         from lowwater.engine.match.operator import MatchOperator
 
-        names = kept_columns(self.rules)
-        kept = {n: t for n, t in self.columns.items() if names is None or n in names}
+        names, every = kept_columns(self.rules), keeps_all(self.rules)
+        kept = {n: t for n, t in self.columns.items() if every or n in names}
         return MatchOperator(self.rules, kept, signed=stage.signed)
 
     def step(

@@ -1,0 +1,2 @@
+def find_matches_carefully(*a):
+    raise NotImplementedError
