@@ -12,7 +12,8 @@ decisions hold here:
   asked for.
 - A search *asks* for a row when it would test one that is not there yet. What it finds is decided
   if it did not ask before it ended; at the end of the input nothing can be asked for.
-- ``skip`` to a variable that took no row, or that took the first row of the match, is an error.
+- ``skip`` to a variable that took no row, or that took the first row of the match, goes on at the
+  row behind the first, as ``skip="next"`` does.
 """
 
 from __future__ import annotations
@@ -363,9 +364,6 @@ def decided(pattern: Pattern, rows: Sequence[Row], horizon: float) -> tuple[list
         pattern: The pattern.
         rows: The rows of one key, sorted (P-1). Those at or above the horizon are not there yet.
         horizon: The horizon; ``END`` at the end of the input.
-
-    Raises:
-        ValueError: ``skip`` names a variable that took no row, or the first one.
     """
     matches: list[Match] = []
     open_: list[int] = []
@@ -417,6 +415,5 @@ def _next_start(skip: Skip, match: Match) -> int:
         return match.start + 1
     which, name = skip
     places = [match.start + at for at, label in enumerate(match.labels) if label == name]
-    if not places or places[0 if which == "first" else -1] == match.start:
-        raise ValueError(f"skip to {which} {name!r} does not move on")
-    return places[0 if which == "first" else -1]
+    target = places[0 if which == "first" else -1] if places else match.start
+    return max(target, match.start + 1)
