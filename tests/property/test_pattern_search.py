@@ -1,0 +1,153 @@
+"""The search for row patterns finds what the scalar oracle finds, and knows when it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowwater.engine.match.program import compile_pattern, is_open_ended
+from lowwater.engine.match.reading import parse_pattern
+from lowwater.kernels import Kernels, compiled, pattern_tables, plain, plain_patterns
+from lowwater.kernels.pattern_tables import TO_NEXT, Matches, Search
+from lowwater.time import END_OF_TIME, START_OF_TIME
+from tests.examples import examples
+from tests.oracles.pattern_rows import Case, as_engine, cases, shown, trees, written
+from tests.oracles.row_patterns import END, parsed
+from tests.property.small_chunks import small_chunks
+
+KINDS: tuple[Kernels, Kernels] = (plain, compiled)
+
+
+@contextmanager
+def always_in_lockstep() -> Iterator[None]:
+    """Process even a few keys in lockstep."""
+    with (
+        mock.patch.object(pattern_tables, "_FEW", 1),
+        mock.patch.object(plain_patterns, "_FEW", 1),
+    ):
+        yield
+
+
+def assert_same(one: Matches, other: Matches) -> None:
+    for left, right in zip(one, other, strict=True):
+        assert left.dtype == right.dtype
+        assert left.tolist() == right.tolist()
+
+
+def assert_is_decided(case: Case, found: Matches, horizon: float) -> None:
+    """Compare what was found with the oracle: matches, undecided starts, reach."""
+    wanted, starts = case.decided(horizon)
+    assert shown(found, horizon if case.skip == "next" else END) == wanted
+    begin, first, _, _ = case.arrays()
+    if case.skip == "next":
+        is_open = (found.reach >= horizon) & (horizon < END)
+        times = np.array([row.time for row in case.rows])
+        assert [one for one in np.flatnonzero(is_open) if times[one] < horizon] == starts
+        assert found.next_start.tolist() == begin[1:].tolist()
+        return
+    below = [
+        start
+        for start, stop in zip(found.next_start.tolist(), begin[1:].tolist(), strict=True)
+        if start < stop and case.rows[start].time < horizon
+    ]
+    assert below == starts
+    for key, start in enumerate(found.next_start.tolist()):
+        assert first[key] <= start <= begin[key + 1]
+        assert (found.reach[start + 1 : begin[key + 1]] == START_OF_TIME).all()
+        assert start == begin[key + 1] or found.reach[start] >= horizon
+
+
+@given(cases(), st.data())
+@examples(30, is_core=True)
+def test_matches_are_those_of_the_oracle(case: Case, data: st.DataObject) -> None:
+    program, arrays = case.program, case.arrays()
+    for horizon in case.horizons():
+        search = case.search(horizon)
+        found = plain.find_matches(program, search, *arrays)
+        assert_is_decided(case, found, horizon)
+        assert_same(compiled.find_matches(program, search, *arrays), found)
+        with always_in_lockstep():
+            assert_same(plain.find_matches(program, search, *arrays), found)
+    with small_chunks():
+        assert_same(plain.find_matches(program, search, *arrays), found)
+
+
+@given(trees())
+@examples(20)
+def test_texts_of_patterns_are_read_back(tree: object) -> None:
+    try:
+        text = written(tree)  # type: ignore[arg-type]
+    except ValueError:
+        return
+    if "()" in text or text.rstrip(")").endswith(".."):
+        return
+    assert parse_pattern(text) == as_engine(parsed(text))
+
+
+@given(cases())
+@examples(20, is_core=True)
+def test_matches_of_a_fixed_end_depend_on_no_row_behind(case: Case) -> None:
+    """P-11: nothing behind the last row of a match has been looked at."""
+    if is_open_ended(as_engine(case.tree)):
+        return
+    found = compiled.find_matches(case.program, case.search(END)._replace(absent_bit=-1, skip=TO_NEXT), *case.arrays())
+    last = np.array([row.time for row in case.rows], dtype=np.int64)[found.stop - 1]
+    assert found.match_reach.tolist() == last.tolist()
+
+
+@pytest.mark.parametrize("skip", range(4))
+def test_keys_of_very_different_lengths(skip: int) -> None:
+    random = np.random.default_rng(skip)
+    program = compile_pattern(
+        parse_pattern("a (b | a b)+ (c? a){1,2}? .. d"), {"a": 0, "b": 1, "c": 2, "d": 3}
+    )
+    lengths = np.concatenate([random.integers(0, 9, 900), [3_000, 12_000], random.integers(0, 90, 60)])
+    begin = np.concatenate([[0], np.cumsum(lengths)])
+    times = np.concatenate([np.sort(random.integers(0, 40 * length + 1, length)) for length in lengths])
+    bits = random.integers(0, 2**10, begin[-1], dtype=np.uint64)
+    first = begin[:-1] + np.minimum(lengths, random.integers(0, 2, len(lengths)))
+    for horizon in (END_OF_TIME, 300):
+        search = Search(200, 9, 5, horizon, skip, 1 if skip > 1 else -1)
+        wanted = compiled.find_matches(program, search, begin, first, times, bits)
+        assert len(wanted.start) > 50
+        assert_same(plain.find_matches(program, search, begin, first, times, bits), wanted)
+        with mock.patch.object(pattern_tables, "_AT_ONCE", 2_000):
+            assert_same(plain.find_matches(program, search, begin, first, times, bits), wanted)
+        with small_chunks():
+            assert_same(plain.find_matches(program, search, begin, first, times, bits), wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["plain", "compiled"])
+@pytest.mark.parametrize("text", ["(a | a b | b)* c", "(a+)+ c", "(a* b*)* c", "(a?){40} c"])
+@pytest.mark.parametrize("skip", range(4))
+def test_many_parses_that_fail_are_not_tried(kind: Kernels, text: str, skip: int) -> None:
+    """Backtracking would try 2^3,000 parses of them."""
+    rows = 3_000
+    program = compile_pattern(parse_pattern(text), {"a": 0, "b": 1, "c": 2})
+    found = kind.find_matches(
+        program,
+        Search(skip=skip, skip_label=0 if skip > 1 else -1),
+        np.array([0, rows]),
+        np.array([0]),
+        np.arange(rows),
+        np.full(rows, 3, dtype=np.uint64),
+    )
+    assert not len(found.start)
+    if text != "(a?){40} c":
+        assert (found.reach == END_OF_TIME).all()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["plain", "compiled"])
+def test_no_keys_and_no_rows(kind: Kernels) -> None:
+    program = compile_pattern(parse_pattern("a b"), {"a": 0, "b": 1})
+    none, bits = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
+    for keys in (0, 2):
+        begin = np.zeros(keys + 1, dtype=np.int64)
+        found = kind.find_matches(program, Search(absent_bit=1), begin, begin[1:], none, bits)
+        assert [len(column) for column in found] == [0, keys, 0, 0, 0, 0]
