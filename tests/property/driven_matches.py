@@ -71,7 +71,8 @@ CONDITIONS: Mapping[str, Asked] = {
         lambda m: m.row["n"] > m.last("a", "n", 1), lw.col("n") > lw.matched("a").last("n", 1)
     ),
     "first": Asked(
-        lambda m: m.row["n"] != m.first(None, "n"), lw.col("n") != lw.matched().first("n")
+        lambda m: None not in (m.row["n"], m.first(None, "n"))
+        and m.row["n"] != m.first(None, "n"), lw.col("n") != lw.matched().first("n")
     ),
     "few": Asked(lambda m: m.count("a") <= 2, lw.matched("a").count() <= 2),
     "sum": Asked(

@@ -45,9 +45,7 @@ def texts(draw: st.DrawFn, depth: int = 2) -> str:
 
 
 @st.composite
-def cases(
-    draw: st.DrawFn, conditions: Sequence[str] = ("x", "xy", "known", "up", "up2", "after z")
-) -> Case:
+def cases(draw: st.DrawFn, conditions: Sequence[str] = tuple(CONDITIONS)) -> Case:
     text = draw(st.sampled_from(TEXTS) | texts())
     names = [name for name in NAMES if name in text]
     assume(names)
