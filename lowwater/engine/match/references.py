@@ -16,7 +16,8 @@ from lowwater.engine.records.elementwise import (
     copied_column,
     reading_of,
 )
-from lowwater.engine.records.other_rows import Function, MatchedValue, Reference
+from lowwater.engine.records.other_rows import Function, Reference
+from lowwater.engine.records.other_rows import MatchedValue as MatchedValue
 from lowwater.engine.records.other_rows import Prev as Prev
 from lowwater.engine.records.other_rows import reference_of as reference_of
 from lowwater.errors import InvalidArgument, describe, explained, explains

@@ -112,5 +112,5 @@ def test_it_is_refused_where_there_is_no_match(build: Callable[[], object]) -> N
 
 @pytest.mark.parametrize("of", ["", 3, True, ("a", "b"), lw.matched("down")])
 def test_it_is_a_name(of: Any) -> None:
-    with pytest.raises(lw.InvalidArgument, match="of=.* a variable of the pattern"):
+    with pytest.raises(lw.InvalidArgument, match=r"of=.* a variable of the pattern"):
         lw.count(of=of)

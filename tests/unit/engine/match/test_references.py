@@ -11,8 +11,6 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.match.references import (
-    MatchedValue,
-    Prev,
     check_expression,
     plain_columns,
     references_in,
@@ -20,6 +18,7 @@ from lowwater.engine.match.references import (
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.evaluation import evaluated
 from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.other_rows import MatchedValue, Prev
 
 STEP = "match(define=)"
 CELL = {"at": 0, "v": 1, "k": "a"}
@@ -50,7 +49,7 @@ def test_each_is_an_expression_that_tells_what_it_refers_to(
 ) -> None:
     assert isinstance(expression, lw.Expr)
     assert references_in(expression) == {reference}
-    assert plain_columns(expression) == set()
+    assert plain_columns(expression) == frozenset()
 
 
 def test_references_are_found_in_all_parts_of_an_expression() -> None:
@@ -66,7 +65,7 @@ def test_references_are_found_in_all_parts_of_an_expression() -> None:
         MatchedValue("down", "min", "price"),
         MatchedValue("down", "first", "at"),
     }
-    assert plain_columns(both) == {"price", "low", "top"}
+    assert plain_columns(both) == frozenset({"price", "low", "top"})
 
 
 def test_a_literal_of_such_a_text_refers_to_nothing() -> None:

@@ -28,7 +28,7 @@ NAMES = st.text(min_size=1) | st.sampled_from(
         "{}",
         "None",
         " ",
-    ]  # fmt: skip
+    ]
 )
 WITH_PLACE = st.builds(
     MatchedValue, st.none() | NAMES, st.sampled_from(["first", "last"]), NAMES, st.integers(0)
