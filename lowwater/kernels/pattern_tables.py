@@ -115,9 +115,7 @@ class Tables(NamedTuple):
     high: Int64Array
     states: int
 
-    def cell(
-        self, place: Int64Array, state: Int64Array | int, key: Int64Array
-    ) -> Int64Array:
+    def cell(self, place: Int64Array, state: Int64Array | int, key: Int64Array) -> Int64Array:
         """Return where the row ``place`` of a key is in the flat tables, in a state."""
         steps = self.high[key] - place
         return (steps * self.states + state) * len(self.high) + key
@@ -291,6 +289,4 @@ def in_order(reach: Int64Array, next_start: Int64Array, found: list[Found]) -> M
     count = stop - start
     order = np.argsort(start, kind="stable")
     places, _ = expand_ranges((np.cumsum(count) - count)[order], count[order])
-    return Matches(
-        reach, next_start, start[order], stop[order], match_reach[order], labels[places]
-    )
+    return Matches(reach, next_start, start[order], stop[order], match_reach[order], labels[places])

@@ -207,9 +207,7 @@ class _Group:
         kept[kept] = good
         return self._is_open(self._reach[at]), kept
 
-    def _advance(
-        self, at: Int64Array, stop: Int64Array, labels: NDArray[np.int16]
-    ) -> Int64Array:
+    def _advance(self, at: Int64Array, stop: Int64Array, labels: NDArray[np.int16]) -> Int64Array:
         """Return how many rows behind the first row of each match the search goes on."""
         count = stop - self._places[at]
         if self._search.skip_label < 0:

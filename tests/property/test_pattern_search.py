@@ -155,7 +155,9 @@ def test_matches_of_a_fixed_end_depend_on_no_row_behind(case: Case) -> None:
     """P-11: nothing behind the last row of a match has been looked at."""
     if is_open_ended(as_engine(case.tree)):
         return
-    found = compiled.find_matches(case.program, case.search(END)._replace(absent_bit=-1, skip=TO_NEXT), *case.arrays())
+    found = compiled.find_matches(
+        case.program, case.search(END)._replace(absent_bit=-1, skip=TO_NEXT), *case.arrays()
+    )
     last = np.array([row.time for row in case.rows], dtype=np.int64)[found.stop - 1]
     assert found.match_reach.tolist() == last.tolist()
 
@@ -166,9 +168,13 @@ def test_keys_of_very_different_lengths(skip: int) -> None:
     program = compile_pattern(
         parse_pattern("a (b | a b)+ (c? a){1,2}? .. d"), {"a": 0, "b": 1, "c": 2, "d": 3}
     )
-    lengths = np.concatenate([random.integers(0, 9, 900), [3_000, 12_000], random.integers(0, 90, 60)])
+    lengths = np.concatenate(
+        [random.integers(0, 9, 900), [3_000, 12_000], random.integers(0, 90, 60)]
+    )
     begin = np.concatenate([[0], np.cumsum(lengths)])
-    times = np.concatenate([np.sort(random.integers(0, 40 * length + 1, length)) for length in lengths])
+    times = np.concatenate(
+        [np.sort(random.integers(0, 40 * length + 1, length)) for length in lengths]
+    )
     bits = random.integers(0, 2**10, begin[-1], dtype=np.uint64)
     first = begin[:-1] + np.minimum(lengths, random.integers(0, 2, len(lengths)))
     for horizon in (END_OF_TIME, 300):

@@ -174,9 +174,7 @@ class _Compiler:
         else:
             for _ in range(node.most - least):
                 iteration = self.entry(part, full, _FAIL)
-                full, empty = (
-                    self._ordered(node, iteration, after) for after in (taken, untaken)
-                )
+                full, empty = (self._ordered(node, iteration, after) for after in (taken, untaken))
         return self._in_turn((part,) * least, full, empty)
 
     def _loop(self, node: Repeat, taken: int, untaken: int) -> tuple[int, int]:
