@@ -217,7 +217,9 @@ def shown(found: Matches, horizon: float) -> list[tuple[int, list[str]]]:
     """Return the matches that are decided at a horizon, as :meth:`Case.decided` does."""
     matches = []
     at = 0
-    columns = zip(found.start.tolist(), found.stop.tolist(), found.match_reach.tolist(), strict=True)
+    columns = zip(
+        found.start.tolist(), found.stop.tolist(), found.match_reach.tolist(), strict=True
+    )
     for start, stop, reach in columns:
         labels = found.labels[at : at + stop - start].tolist()
         at += stop - start
@@ -228,9 +230,7 @@ def shown(found: Matches, horizon: float) -> list[tuple[int, list[str]]]:
 
 
 @st.composite
-def cases(
-    draw: st.DrawFn, *, depends: bool = False, most_keys: int = 4, size: int = 8
-) -> Case:
+def cases(draw: st.DrawFn, *, depends: bool = False, most_keys: int = 4, size: int = 8) -> Case:
     """Few keys, some of them long, with ties, times near both ends, and rows that begin nothing."""
     origin = draw(st.sampled_from([0, 0, 0, -(2**63) + 1, 2**63 - 40]))
     keys, first = [], []

@@ -10,15 +10,27 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from lowwater.engine.match.careful import Test, find_matches_carefully
 from lowwater.engine.match.program import compile_pattern, is_open_ended
 from lowwater.engine.match.reading import parse_pattern
 from lowwater.kernels import Kernels, compiled, pattern_tables, plain, plain_patterns
 from lowwater.kernels.pattern_tables import TO_NEXT, Matches, Search
-from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from tests.examples import examples
-from tests.oracles.pattern_rows import Case, as_engine, cases, shown, trees, written
-from tests.oracles.row_patterns import END, parsed
+from tests.oracles.pattern_rows import (
+    DEPENDENT,
+    LABELS,
+    NAMES,
+    Case,
+    as_engine,
+    cases,
+    shown,
+    trees,
+    written,
+)
+from tests.oracles.row_patterns import END, MatchSoFar, parsed
 from tests.property.small_chunks import small_chunks
 
 KINDS: tuple[Kernels, Kernels] = (plain, compiled)
@@ -78,6 +90,53 @@ def test_matches_are_those_of_the_oracle(case: Case, data: st.DataObject) -> Non
         assert_same(plain.find_matches(program, search, *arrays), found)
 
 
+def conditions_of(case: Case) -> Test:
+    """Return what tests the conditions of a case on the match so far."""
+    rows, (begin, _, _, _) = case.rows, case.arrays()
+
+    def test(
+        label: int,
+        starts: Int64Array,
+        places: Int64Array,
+        labels: NDArray[np.int16],
+        depth: Int64Array,
+    ) -> NDArray[np.bool_]:
+        assert (places == starts + depth - 1).all()
+        assert (labels[np.arange(len(depth)), depth - 1] == label).all()
+        met = []
+        for start, own, rows_taken in zip(starts, labels, depth, strict=True):
+            key = int(np.searchsorted(begin, start, side="right")) - 1
+            names = tuple(NAMES[one] if one >= 0 else "" for one in own[:rows_taken].tolist())
+            so_far = MatchSoFar(rows[begin[key] : begin[key + 1]], int(start - begin[key]), names)
+            met.append(bool(DEPENDENT[NAMES[label]](so_far)))
+        return np.array(met, dtype=np.bool_)
+
+    return test
+
+
+@given(cases(depends=True, most_keys=3, size=6))
+@examples(30, is_core=True)
+def test_conditions_on_the_match_so_far(case: Case) -> None:
+    program, arrays = case.program, case.arrays()
+    depends = {LABELS[name] for name in case.depends}
+    for horizon in case.horizons():
+        search = case.search(horizon)
+        found = find_matches_carefully(program, search, *arrays, depends, conditions_of(case))
+        assert_is_decided(case, found, horizon)
+    with small_chunks():
+        again = find_matches_carefully(program, search, *arrays, depends, conditions_of(case))
+    assert_same(again, found)
+
+
+@given(cases())
+@examples(10)
+def test_a_careful_search_without_such_conditions_is_the_search(case: Case) -> None:
+    for horizon in case.horizons():
+        arguments = (case.program, case.search(horizon), *case.arrays())
+        careful = find_matches_carefully(*arguments, frozenset(), conditions_of(case))
+        assert_same(careful, compiled.find_matches(*arguments))
+
+
 @given(trees())
 @examples(20)
 def test_texts_of_patterns_are_read_back(tree: object) -> None:
@@ -96,7 +155,9 @@ def test_matches_of_a_fixed_end_depend_on_no_row_behind(case: Case) -> None:
     """P-11: nothing behind the last row of a match has been looked at."""
     if is_open_ended(as_engine(case.tree)):
         return
-    found = compiled.find_matches(case.program, case.search(END)._replace(absent_bit=-1, skip=TO_NEXT), *case.arrays())
+    found = compiled.find_matches(
+        case.program, case.search(END)._replace(absent_bit=-1, skip=TO_NEXT), *case.arrays()
+    )
     last = np.array([row.time for row in case.rows], dtype=np.int64)[found.stop - 1]
     assert found.match_reach.tolist() == last.tolist()
 
@@ -107,9 +168,13 @@ def test_keys_of_very_different_lengths(skip: int) -> None:
     program = compile_pattern(
         parse_pattern("a (b | a b)+ (c? a){1,2}? .. d"), {"a": 0, "b": 1, "c": 2, "d": 3}
     )
-    lengths = np.concatenate([random.integers(0, 9, 900), [3_000, 12_000], random.integers(0, 90, 60)])
+    lengths = np.concatenate(
+        [random.integers(0, 9, 900), [3_000, 12_000], random.integers(0, 90, 60)]
+    )
     begin = np.concatenate([[0], np.cumsum(lengths)])
-    times = np.concatenate([np.sort(random.integers(0, 40 * length + 1, length)) for length in lengths])
+    times = np.concatenate(
+        [np.sort(random.integers(0, 40 * length + 1, length)) for length in lengths]
+    )
     bits = random.integers(0, 2**10, begin[-1], dtype=np.uint64)
     first = begin[:-1] + np.minimum(lengths, random.integers(0, 2, len(lengths)))
     for horizon in (END_OF_TIME, 300):

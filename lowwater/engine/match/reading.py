@@ -97,7 +97,11 @@ class _Reader:
     def whole(self) -> Node:
         """Return the tree of the text."""
         if self._token.kind == "end":
-            self._refuse("the pattern is empty", 0, 'Name at least one variable, as in "a b+"')
+            raise InvalidArgument(
+                f"{describe('pattern', self._text)} is empty",
+                where=_WHERE,
+                hint='Name at least one variable, as in "a b+"',
+            )
         node = self._choice()
         if self._token.kind != "end":
             self._refuse("')' closes no group", self._token.place, "Open the group with '('")
@@ -116,6 +120,9 @@ class _Reader:
             if found is None or rest.startswith(("(?", "...")):
                 self._refuse_sign(place)
             kind = str(found.lastgroup)
+            if found[0].upper() == "PERMUTE" and rest[len(found[0]) :].lstrip().startswith("("):
+                hint = "Write the orders out, the preferred one first: (a b | b a)"
+                self._refuse("PERMUTE is not supported", place, hint)
             if kind != "space":
                 tokens.append(_Token(kind, found[0], place))
             place = found.end()
@@ -166,9 +173,6 @@ class _Reader:
         if token.kind == "gap":
             return Repeat(AnyRow(), 0, None, greedy=False)
         if token.kind == "name":
-            if token.text.upper() == "PERMUTE" and self._token.text == "(":
-                hint = "Write the orders out, the preferred one first: (a b | b a)"
-                self._refuse("PERMUTE is not supported", token.place, hint)
             return Variable(token.text)
         if token.text != "(":
             hint = "Name a variable before it"
