@@ -110,8 +110,8 @@ def match_stage(
         measures=measured,
         within_us=_within(within),
         skip=_checked_skip(skip, found, tree),
-        rows=rows,
-        emit=emit,
+        rows=rows,  # type: ignore[arg-type]  # checked above
+        emit=emit,  # type: ignore[arg-type]  # checked above
         lateness_us=_lateness(allowed_lateness, stream),
         order=_checked_order(order, stream),
     )
@@ -308,7 +308,7 @@ def _within(given: DurationLike | None) -> int | None:
 def _checked_skip(given: object, found: tuple[str, ...], tree: Any) -> Skip:
     hint = 'Use "past_last", "next", ("first", "down") or ("last", "down")'
     if given in ("past_last", "next"):
-        return given  # type: ignore[return-value]  # one of the two
+        return given
     if isinstance(given, list):
         given = tuple(given)
     if not isinstance(given, tuple) or len(given) != 2 or given[0] not in ("first", "last"):

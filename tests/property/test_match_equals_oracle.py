@@ -119,12 +119,13 @@ def check(case: Case, steps: Sequence[Any], groups: int, *, spills: bool, memory
                 library.restart()
             continue
         if isinstance(step, list):
-            step = without_unknown(step, oracle)
-            if not step:
+            given_rows = without_unknown(step, oracle)
+            if not given_rows:
                 continue
             late = len(oracle.late)
-            wanted = expected(net(oracle.add(step)))
-            found = shown(case, library.step(bundle_of(stage, step, ordered=case.ordered)))
+            wanted = expected(oracle.add(given_rows))
+            bundle = bundle_of(stage, given_rows, ordered=case.ordered)
+            found = shown(case, library.step(bundle))
             dropped = library._last_late
             assert (0 if dropped is None else len(dropped)) == len(oracle.late) - late
         else:
@@ -144,11 +145,6 @@ def check(case: Case, steps: Sequence[Any], groups: int, *, spills: bool, memory
     if library.is_stored:
         library.save()
         assert library.operator.open_windows == 0
-
-
-def net(changes: Sequence[Any]) -> list[Any]:
-    """Return the changes of a bundle, of which one row is added after the other."""
-    return list(changes)
 
 
 def without_unknown(step: Sequence[Given], oracle: Any) -> list[Given]:

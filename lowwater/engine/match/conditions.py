@@ -87,10 +87,7 @@ class Conditions:
         """
         table = records.table
         judged = table["judged"][rows.rows]
-        if every:
-            at = np.arange(len(rows), dtype=np.int64)
-        else:
-            at = rows.behind(~judged, self.depth)
+        at = np.arange(len(rows)) if every else rows.behind(~judged, self.depth)
         if not at.size:
             return
         changed = rows.rows[at]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lowwater.engine.keyed.operator import KeyedOperator, record_hashes, unknown_record
 from lowwater.engine.keyed.records import KeyedRecords
@@ -19,7 +20,7 @@ from lowwater.engine.match.search import PatternSearch
 from lowwater.engine.match.shown import Shown
 from lowwater.engine.match.taken import Values
 from lowwater.engine.records.batch import HIDDEN
-from lowwater.engine.records.columns import Types
+from lowwater.engine.records.columns import Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, without_late
 from lowwater.state.arrays import distinct, mixed
@@ -143,10 +144,10 @@ class MatchOperator(KeyedOperator):
     def _lowest_hold(self) -> int:
         return self._holds.first_that(self._is_holding, self.watermark)
 
-    def _is_holding(self, times: Int64Array, rows: Int64Array) -> np.ndarray:  # type: ignore[type-arg]
+    def _is_holding(self, times: Int64Array, rows: Int64Array) -> Mask:
         return self._rows.is_row(times, rows) & self._rows.table["holds"][rows]
 
-    def _is_due(self, times: Int64Array, rows: Int64Array) -> np.ndarray:  # type: ignore[type-arg]
+    def _is_due(self, times: Int64Array, rows: Int64Array) -> Mask:
         table = self._rows.table
         return table.alive(rows) & (table["due"][rows] == times)
 
@@ -321,7 +322,7 @@ class MatchOperator(KeyedOperator):
 _STALE = 1 << 16
 
 
-def uncancelled(same: Int64Array, signs: np.ndarray) -> Int64Array:  # type: ignore[type-arg]
+def uncancelled(same: Int64Array, signs: NDArray[np.int8]) -> Int64Array:
     """Return which changes are left once each that takes back has met the last equal one before it.
 
     >>> uncancelled(np.array([1, 1, 2, 1]), np.array([1, 1, -1, -1]))

@@ -105,7 +105,9 @@ class Values:
             taken: What each has taken so far; ``None`` if it does not refer to that.
             where: What it is, for messages.
         """
-        columns = {name: self._rows.column(name).take(at) for name in plain_columns(expression)}
+        columns = {
+            name: self._rows.column(name).take(at) for name in plain_columns(expression) or ()
+        }
         for reference in references_in(expression):
             if isinstance(reference, Prev):
                 columns[reference.name] = self._rows.before(reference).take(at)
