@@ -196,7 +196,7 @@ class _Tests:
             return self._python.truths(name, condition, starts, places, labels, depth)
         at, search = expand_ranges(np.zeros(len(depth), dtype=np.int64), depth)
         taken = Taken(len(starts), search, starts[search] + at, labels[search, at])
-        return self._values.truths(condition, places, taken, DEFINE)
+        return self._values.truths({name: condition}, places, taken, DEFINE)[name]
 
 
 def _first_from(
