@@ -181,6 +181,7 @@ class StoredSides:
 
     def _check(self) -> None:
         """Assert what must hold between what is in memory and what is not. O(records)."""
+        self._rows._check()
         self.spilled._check()
 
     def _codec(self, number: int, after: int | None) -> RowCodec:

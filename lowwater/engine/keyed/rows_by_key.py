@@ -124,6 +124,12 @@ class StoredRowsByKey:
         _check_keys(used, ids, self._what)
         return ids
 
+    def _check(self) -> None:
+        """Assert what must hold between rows and what is stored of them. O(rows and copies)."""
+        self.keys._check()
+        for _, stored in self._tables:
+            stored.journal._check()
+
 
 def verify_rows_by_key(
     store: StateStore,
