@@ -140,7 +140,7 @@ class StoredSides:
         if few <= 0:
             return NONE
         ids = np.arange(keys.capacity)
-        rows = np.add.reduce([side.key_rows.of(ids) for side in self._sides])
+        rows = np.add.reduce([side.row_counts.of(ids) for side in self._sides])
         ids = ids[rows > 0]
         turns = np.zeros(len(ids), dtype=np.int64)
         some = ids < len(self._turns)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.keyed.key_rows import KeyRows
+from lowwater.engine.keyed.row_counts import RowCounts
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.kept_records import KeptRecords
 from lowwater.engine.window.aggregation import Aggregation
@@ -32,7 +32,7 @@ class KeyedRecords:
 
     Columns of ``table``: ``key`` (id), ``start`` (the event time), ``born`` (rank of arrival); for
     an input with retractions ``hash`` (of the record); and those that its user adds. ``by_time``
-    has an entry for each row, and ``key_rows`` counts those of each key.
+    has an entry for each row, and ``row_counts`` counts those of each key.
 
     Args:
         types: The columns of the records, as far as they are known before any has come.
@@ -59,7 +59,7 @@ class KeyedRecords:
         self.births = 0
         self.by_time = Deadlines()
         self.journal: Journal | None = None
-        self.key_rows = KeyRows()
+        self.row_counts = RowCounts()
         self._gone: list[Int64Array] = []
         self._scratch = Scratch()
 
@@ -85,7 +85,7 @@ class KeyedRecords:
         self.kept.put(rows, columns)
         self.segments.insert(rows)
         self.by_time.push(times, rows)
-        self.key_rows.add(keys)
+        self.row_counts.add(keys)
         self.touch(rows)
         return rows
 
@@ -199,7 +199,7 @@ class KeyedRecords:
     def nbytes(self) -> int:
         """Bytes of memory that the records take, about."""
         bags = sum(bag.nbytes for bag in self.bags().values())
-        return len(self.table) * self.table.row_bytes + self.key_rows.nbytes + bags
+        return len(self.table) * self.table.row_bytes + self.row_counts.nbytes + bags
 
     def touch(self, rows: Int64Array) -> None:
         """Note that rows, distinct ones, changed."""
@@ -237,14 +237,14 @@ class KeyedRecords:
     def _find_again(self, rows: Int64Array) -> None:
         self.segments.insert(rows)
         self.by_time.push(self.table["start"][rows], rows)
-        self.key_rows.add(self.table["key"][rows])
+        self.row_counts.add(self.table["key"][rows])
 
     def _release(self, rows: Int64Array) -> None:
         keys = self.table["key"][rows]
         self.touch(rows)
         self.aggregation.release(rows)
         self.table.release(rows)
-        self.key_rows.remove(keys)
+        self.row_counts.remove(keys)
 
     def _check(self) -> None:
         """Assert what must hold between rows, keys and how they are found. O(rows)."""
@@ -252,7 +252,7 @@ class KeyedRecords:
         self.segments._check()
         rows = self.table.live()
         assert len(self.segments) == len(rows)
-        self.key_rows._check(self.table["key"][rows])
+        self.row_counts._check(self.table["key"][rows])
         assert not self._gone
 
 

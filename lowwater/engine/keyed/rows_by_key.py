@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from lowwater.engine.keyed.key_rows import KeyRows, have_rows
+from lowwater.engine.keyed.row_counts import RowCounts, have_rows
 from lowwater.engine.keyed.rows import Kept, StoredRows, read_keys_of_rows
 from lowwater.engine.records.stored_keys import StoredKeys, read_keys
 from lowwater.state.arrays import NONE, distinct
@@ -26,7 +26,7 @@ class RowsByKey(Protocol):
     table: RowTable
     births: int
     """How many rows there have been."""
-    key_rows: KeyRows
+    row_counts: RowCounts
     journal: Journal | None
 
 
@@ -78,7 +78,7 @@ class StoredRowsByKey:
             bags=bags,
         )
         rows.journal = stored.journal
-        rows.key_rows.track()
+        rows.row_counts.track()
         self._tables.append((rows, stored))
         return stored
 
@@ -91,10 +91,10 @@ class StoredRowsByKey:
         gone = [NONE]
         for rows, stored in self._tables:
             changed = stored.write(batch, watermark)
-            gone.append(rows.key_rows.take_left())
+            gone.append(rows.row_counts.take_left())
             self.keys.want(rows.table["key"][changed])
         left = distinct(np.concatenate(gone))
-        self.keys.drop(left[~have_rows(left, [rows.key_rows for rows, _ in self._tables])])
+        self.keys.drop(left[~have_rows(left, [rows.row_counts for rows, _ in self._tables])])
         self.keys.write(batch)
         return [{"births": rows.births, **stored.record()} for rows, stored in self._tables]
 

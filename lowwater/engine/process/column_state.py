@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from lowwater.engine.keyed.key_rows import KeyRows
+from lowwater.engine.keyed.row_counts import RowCounts
 from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
@@ -60,7 +60,7 @@ class ColumnState:
         self.births = 0
         self.journal: Journal | None = None
         self.on_forgetting: Callable[[Mask], None] | None = None
-        self.key_rows = KeyRows()
+        self.row_counts = RowCounts()
         self._touched: list[Int64Array] = []
         self.scratch = Scratch()
 
@@ -84,7 +84,7 @@ class ColumnState:
             new = first[fresh[first]]
             self.table["born"][new] = self.births + np.arange(len(new))
             self.births += len(new)
-            self.key_rows.add(self.table["key"][new])
+            self.row_counts.add(self.table["key"][new])
         self.touch(rows)
         return rows, new
 
@@ -145,7 +145,7 @@ class ColumnState:
         if self.journal is not None:
             self.journal.touch(rows)
         self.table.release(rows)
-        self.key_rows.remove(keys)
+        self.row_counts.remove(keys)
 
     def by_birth(self, rows: Int64Array) -> Int64Array:
         """Return rows in the order in which they came to be."""
@@ -161,12 +161,12 @@ class ColumnState:
         """Recycle the ids of keys without a row, once most have none. Amortised."""
         if self.keys is None or len(self.keys) <= 2 * len(self.table) + _GARBAGE:
             return
-        kept = self.key_rows.of(np.arange(self.keys.capacity)) > 0
+        kept = self.row_counts.of(np.arange(self.keys.capacity)) > 0
         if self.on_forgetting is not None:
             self.on_forgetting(kept)
         self.keys.retain(kept)
 
     def rebuild(self, rows: Int64Array) -> None:
         """Rebuild what is not stored: how rows are found, and what is counted per key."""
-        self.key_rows.add(self.table["key"][rows])
+        self.row_counts.add(self.table["key"][rows])
         self.index.insert(rows)

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import pytest
 
-from lowwater.engine.keyed.key_rows import KeyRows
+from lowwater.engine.keyed.row_counts import RowCounts
 from lowwater.engine.keyed.rows_by_key import StoredRowsByKey, verify_rows_by_key
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
@@ -33,7 +33,7 @@ class Numbers:
     def __init__(self) -> None:
         self.table = RowTable([Field("key", np.int64), Field("number", np.int64)])
         self.births = 0
-        self.key_rows = KeyRows()
+        self.row_counts = RowCounts()
         self.journal: Journal | None = None
 
     def insert(self, keys: Int64Array, number: int) -> Int64Array:
@@ -41,14 +41,14 @@ class Numbers:
         rows = self.table.allocate(len(keys))
         self.table["key"][rows], self.table["number"][rows] = keys, number
         self.births += len(rows)
-        self.key_rows.add(keys)
+        self.row_counts.add(keys)
         self._touch(rows)
         return rows
 
     def release(self, rows: Int64Array) -> None:
         """Remove rows."""
         self._touch(rows)
-        self.key_rows.remove(self.table["key"][rows])
+        self.row_counts.remove(self.table["key"][rows])
         self.table.release(rows)
 
     def _touch(self, rows: Int64Array) -> None:

@@ -14,7 +14,7 @@ from lowwater.time import Int64Array
 
 
 @final
-class KeyRows:
+class RowCounts:
     """Counts rows by key id."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class KeyRows:
         assert np.array_equal(np.bincount(keys, minlength=len(self._count)), self._count)
 
 
-def have_rows(keys: Int64Array, counts: Sequence[KeyRows]) -> NDArray[np.bool_]:
+def have_rows(keys: Int64Array, counts: Sequence[RowCounts]) -> NDArray[np.bool_]:
     """Return which keys have rows by one of several counts, at least one."""
     held: NDArray[np.bool_] = np.logical_or.reduce([count.of(keys) > 0 for count in counts])
     return held
