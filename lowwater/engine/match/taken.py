@@ -17,9 +17,10 @@ from lowwater.engine.match.references import plain_columns, references_in
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.elementwise import comparison_of
 from lowwater.engine.records.evaluation import evaluated
 from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.other_rows import MatchedValue, Prev
+from lowwater.engine.records.other_rows import MatchedValue, Prev, reference_of
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.aggregation import Aggregation
@@ -117,13 +118,8 @@ class Values:
                 if name not in columns:
                     columns[name] = self._rows.column(name).take(at)
             for reference in references_in(expression):
-                if reference.name in columns:
-                    continue
-                if isinstance(reference, Prev):
-                    columns[reference.name] = self._rows.before(reference).take(at)
-                else:
-                    assert taken is not None
-                    columns[reference.name] = self._matched(reference, taken)
+                if reference.name not in columns:
+                    columns[reference.name] = self._operand(reference.name, at, taken)
         found = evaluated(where, Records(columns, len(at)), Expressions((), dict(expressions)))
         if found.rows is None:
             return found.columns
@@ -145,8 +141,48 @@ class Values:
         Raises:
             DataError: One is neither true nor false.
         """
-        columns = self._together(conditions, at, taken, where)
-        return {name: _truths(conditions[name], columns[name], where) for name in conditions}
+        found: dict[str, Mask] = {}
+        left: dict[str, Any] = {}
+        for name, condition in conditions.items():
+            truths = self._compared(condition, at, taken)
+            if truths is None:
+                left[name] = condition
+            else:
+                found[name] = truths
+        if left:
+            columns = self._together(left, at, taken, where)
+            found |= {name: _truths(left[name], columns[name], where) for name in left}
+        return found
+
+    def _compared(self, condition: Any, at: Int64Array, taken: Taken | None) -> Mask | None:
+        """Return where a condition that compares two columns of numbers is true.
+
+        The shortcut for what most conditions are; ``None`` for all others.
+        """
+        compared = comparison_of(condition)
+        if compared is None:
+            return None
+        name, operation, other = compared
+        left, right = self._operand(name, at, taken), self._operand(other, at, taken)
+        if left.type != right.type or left.data.dtype != right.data.dtype:
+            return None
+        if left.data.dtype not in (np.int64, np.float64):
+            return None
+        truths: Mask = getattr(left.data, operation)(right.data)
+        for valid in (left.valid, right.valid):
+            if valid is not None:
+                truths = truths & valid
+        return truths
+
+    def _operand(self, name: str, at: Int64Array, taken: Taken | None) -> Column:
+        """Return the values of a column, which may be a virtual one."""
+        reference = reference_of(name)
+        if reference is None:
+            return self._rows.column(name).take(at)
+        if isinstance(reference, Prev):
+            return self._rows.before(reference).take(at)
+        assert taken is not None
+        return self._matched(reference, taken)
 
     def _matched(self, reference: MatchedValue, taken: Taken) -> Column:
         """Return a value over the rows of a variable, one for each match."""
