@@ -136,6 +136,26 @@ def test_a_careful_search_without_such_conditions_is_the_search(case: Case) -> N
         assert_same(careful, compiled.find_matches(*arguments))
 
 
+@pytest.mark.parametrize("skip", range(4))
+def test_a_careful_search_for_what_cannot_be_there_is_short(skip: int) -> None:
+    """No row has the bit of the last variable, so that no parse is worth a try."""
+    rows = 3_000
+    labels = {"a": 0, "b": 1, "c": 2}
+    program = compile_pattern(parse_pattern("(a | a b | b)* c"), labels)
+    found = find_matches_carefully(
+        program,
+        Search(skip=skip, skip_label=0 if skip > 1 else -1),
+        np.array([0, rows]),
+        np.array([0]),
+        np.arange(rows),
+        np.full(rows, 3, dtype=np.uint64),
+        {2},
+        lambda *_: pytest.fail("no row is tested"),
+    )
+    assert not len(found.start)
+    assert (found.reach == END_OF_TIME).all()
+
+
 @given(trees())
 @examples(20)
 def test_texts_of_patterns_are_read_back(tree: object) -> None:
