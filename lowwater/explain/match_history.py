@@ -1,4 +1,4 @@
-"""The searches of a stage of ``match``, repeated from its trace for the keys that are asked about."""
+"""The searches of a stage of ``match``, repeated from its trace for some keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lowwater.time import Int64Array
 
 @final
 class KeyHistory:
-    """What was found in the rows of one key, and when. O(rows of the key + bundles), searches apart.
+    """What was found in the rows of one key, and when. O(elements), the searches apart.
 
     Args:
         stage: The trace of the stage, of all elements.
@@ -36,7 +36,7 @@ class KeyHistory:
         self._keys = keys_of(stage.elements)
         parts, events = self._collected(key)
         if parts:
-            self._replay = Replay(stage.matching, _joined(parts))
+            self._replay = Replay(stage.matching, joined_rows(parts))
             for event in sorted(events, key=lambda one: one.order):
                 self._replay.follow(event)
             self._attempts = self._replay.attempts()
@@ -143,7 +143,7 @@ def _rows_of(part: ElementPart, rows: Int64Array, keys: frozenset[str]) -> Bundl
     return Bundle(bundle.times, bundle.keys, {**columns, **bundle.values}, bundle.signs)
 
 
-def _joined(bundles: Sequence[Bundle]) -> Bundle:
+def joined_rows(bundles: Sequence[Bundle]) -> Bundle:
     """Return bundles one behind the other, with signs if any has signs."""
     joined = Bundle.concat([Bundle(one.times, one.keys, one.values) for one in bundles])
     if all(one.signs is None for one in bundles):

@@ -53,7 +53,7 @@ def explain_matches(stage: StageTrace, key: Any, window: MatchTimes) -> Explanat
         lines += told.of_match(match)
         rows |= dict.fromkeys(match.rows)
     if len(matches) > _FEW:
-        lines.append(f"  … and {counted(len(matches) - _FEW, 'match', 'matches')} more")
+        lines.append(f"  … and {len(matches) - _FEW:,} more matches")
     if not matches or low != high:
         attempts = told.attempts_in(low, high)
         for attempt in attempts[:_FEW]:
@@ -96,8 +96,8 @@ def row_lines(
 
 def _of_sample(stage: StageTrace) -> str:
     return (
-        f"the trace has only a sample of the elements of stage `{stage.name}`, so what they matched "
-        "cannot be found again"
+        f"the trace has only a sample of the elements of stage `{stage.name}`, so what they "
+        "matched cannot be found again"
     )
 
 
@@ -376,7 +376,7 @@ class _Told:
         for match in standing[:_FEW]:
             yield f"  it is {self._as(match, row)}"
         if len(standing) > _FEW:
-            yield f"  … and {counted(len(standing) - _FEW, 'match', 'matches')} more"
+            yield f"  … and {len(standing) - _FEW:,} more matches"
         for change in history.changes:
             for match in change.retracted:
                 if row in match.rows and match not in standing:

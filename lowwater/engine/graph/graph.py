@@ -35,7 +35,6 @@ from lowwater.errors import InvalidArgument
 from lowwater.time import Int64Array
 from lowwater.watermark import WatermarkEstimator
 
-
 if TYPE_CHECKING:
     from lowwater.engine.match.rules import Matching
 
