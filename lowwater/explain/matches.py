@@ -454,10 +454,15 @@ def _either(names: Sequence[str]) -> str:
 
 
 def _runs(variables: Sequence[str | None]) -> str:
-    """Return variables in the form of a pattern.
+    text = runs_text(variables)
+    return f"`{text}`" if text else ""
 
-    >>> _runs(["start", "down", "down", None, "up"])
-    '`start down{2} .. up`'
+
+def runs_text(variables: Sequence[str | None]) -> str:
+    """Return the variables of rows in the form of a pattern.
+
+    >>> runs_text(["start", "down", "down", None, "up"])
+    'start down{2} .. up'
     """
     parts: list[tuple[str, int]] = []
     for one in variables:
@@ -467,5 +472,4 @@ def _runs(variables: Sequence[str | None]) -> str:
         else:
             parts.append((name, 1))
     texts = (name if many == 1 or name == _GAP else f"{name}{{{many}}}" for name, many in parts)
-    text = " ".join(texts)
-    return f"`{text}`" if text else ""
+    return " ".join(texts)
