@@ -279,7 +279,7 @@ class _Told:
         rules = self._rules
         if rules.emit == "early" and not rules.lateness_us:
             return "it stands; rows above the watermark may change it"
-        return "it stands; a late row may change it until allowed_lateness= has passed"
+        return f"it stands; a row up to {format_duration(rules.lateness_us)} late may change it"
 
     def _measures(self, match: FoundMatch) -> str:
         return f" {_values(match.measures)}" if match.measures else ""

@@ -18,8 +18,7 @@ from lowwater.viz.words import outcome_text
 
 _LOW, _LEVEL, _MOST_LEVELS = 26.0, 15.0, 8
 """How high the lowest arc is, and each above it; of the highest ones, all are as high."""
-_RADIUS, _DOT = 9.0, 2.5
-_BELOW = 22.0
+_RADIUS, _UNDER, _BELOW = 9.0, 15.0, 22.0
 _POINTS = 24
 
 
@@ -83,13 +82,17 @@ class _PanelDrawing:
             mark, x = row.mark, self._plot.across(row.mark.x)
             place = mark_area(mark, x, line, _RADIUS)
             is_plain = not mark.text and mark.outcome == "kept" and not mark.retract
-            if not is_plain and room.is_free(place):
+            is_large = not is_plain and room.is_free(place)
+            # A dot stands below the line where a larger row is in its place.
+            is_hidden = not is_large and not room.is_free(Area(x - 1, line - 1, x + 1, line + 1))
+            if row.corrects:
+                title = f"it corrected a match\n{mark.title}"
+                yield from _sign(x, line + _UNDER, mark.y, title)
+            if is_large:
                 room.take(place)
                 yield from mark_shapes(mark, x, line, _RADIUS, mark.y)
             else:
-                yield from dot_shapes(mark, x, line, mark.y)
-            if row.corrects:
-                yield from _sign(x, line + 15, mark.y, f"it corrected a match\n{mark.title}")
+                yield from dot_shapes(mark, x, line + _UNDER * is_hidden, mark.y)
 
 
 def _sign(x: float, y: float, since: int | None, title: str | None) -> Iterator[Shape]:
