@@ -188,7 +188,10 @@ def _arc(match: FoundMatch, change: Change, y: int) -> Arc:
     lines = [
         f"match {variables}",
         f"from {format_instant(match.start)} to {format_instant(match.end)}",
-        *(f"{name} = {value_text(value, 60)}" for name, value in match.measures.items()),
+        *(
+            f"{value_text(name, 60)} = {value_text(value, 60)}"
+            for name, value in match.measures.items()
+        ),
         f"emitted at {format_instant(event.clock)}",
         f"watermark at emission {watermark_text(event.watermark)}",
     ]
