@@ -241,6 +241,10 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         yield "  no pane contains it yet: see explain(key, window)"
     if stage.joining is not None:
         yield from partner_lines(stage, element, times)
+    elif stage.matching is not None:
+        from lowwater.explain.matches import row_lines
+
+        yield from row_lines(stage, lineage.histories(), element, times)
     elif not stage.aggregates and element.reason is None:
         lines = list(timer_lines(stage, element, times))
         yield from lines

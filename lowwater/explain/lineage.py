@@ -5,12 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
 from lowwater.engine.graph.traced_parts import of_key
 from lowwater.engine.records.panes import Pane
 from lowwater.windows import Window
+
+if TYPE_CHECKING:
+    from lowwater.explain.match_history import MatchHistories
 
 _LAST = 2**63
 
@@ -28,6 +31,7 @@ class Lineage:
 
     def __init__(self, stage: StageTrace) -> None:
         self.stage = stage
+        self._histories: MatchHistories | None = None
         self.has_strangers = any(not (one.origins or one.pane) for one in stage.elements)
         self._merges: dict[tuple[Any, Window], list[TracedMerge]] = {}
         for merge in stage.merges:
@@ -37,6 +41,15 @@ class Lineage:
         self._panes: dict[tuple[Any, Window], list[int]] = {}
         for number, pane in enumerate(stage.panes):
             self._panes.setdefault((_hashable(pane.key), pane.window), []).append(number)
+
+    def histories(self) -> MatchHistories:
+        """Return the searches of a stage of ``match``, by key."""
+        if self._histories is None:
+            # Imported on use: it loads the searches.
+            from lowwater.explain.match_history import MatchHistories
+
+            self._histories = MatchHistories(self.stage)
+        return self._histories
 
     def became(self, key: Any, window: Window, since: int, until: int = _LAST) -> Window:
         """Return the window that a window had merged into by a given order.

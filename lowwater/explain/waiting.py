@@ -168,6 +168,12 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Waterm
         return _of_source(trace, name, source, stood, times)
     above = names[name]
     moved = [move for move in above.moves if move.order < before]
+    if moved and moved[-1].output_watermark < moved[-1].input_watermark and above.matching:
+        at = moved[-1].output_watermark
+        return WatermarkHolder(
+            f"stage `{name}` holds it: whether a match begins at {times.at(at)} is undecided",
+            f"see explain(key, {str(at)!r}, stage={name!r})",
+        )
     if moved and moved[-1].output_watermark < moved[-1].input_watermark:
         return WatermarkHolder(
             f"stage `{name}` holds it: it has elements of {times.at(moved[-1].output_watermark)} "

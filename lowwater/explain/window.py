@@ -43,24 +43,34 @@ _FEW = 5
 def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
     """Explain what happened to a window: its elements, its panes, and what it waits for.
 
+    Of a stage of ``match``, explain what matched: which row stands for which variable, when that
+    was decided and what corrected it; or how far the attempts came.
+
     Args:
         trace: The trace of the run.
         key: The key: a plain value, or a tuple for several key columns.
-        window: The window; a ``(start, end)`` pair; or an instant, for all windows around it.
+        window: The window; a ``(start, end)`` pair; or an instant, for all windows around it. Of a
+            stage of ``match``: the ``match_start``, or another instant, for the matches around it;
+            or a pair, for what begins there.
         stage: The name of the stage; the last one by default.
 
     Raises:
         InvalidArgument: There is no such stage, it has no windows, or ``window`` is none of these.
     """
     of = trace.stage(stage)
+    if isinstance(key, list):
+        key = tuple(key)
+    if of.matching is not None:
+        # Imported on use: it loads the searches.
+        from lowwater.explain.matches import explain_matches
+
+        return explain_matches(of, key, window)
     if of.windowing is None:
         raise InvalidArgument(
             f"stage {of.name!r} has no windows",
             where="explain",
             hint="Name a stage with windows: stage=; or use why(element)",
         )
-    if isinstance(key, list):
-        key = tuple(key)
     lineage = Lineage(of)
     found = [_Life(trace, lineage, of.windowing, key, w) for w in _meant(lineage, key, window)]
     lines = [line for at, life in enumerate(found) for line in ([""] if at else []) + life.lines()]

@@ -21,7 +21,7 @@ from lowwater.time import (
 )
 from lowwater.viz._panel import PanelLimits, PanelOf, hashable
 from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
-from lowwater.viz.join_scene import JoinScene, join_scene
+from lowwater.viz.join_scene import AnyScene, join_scene
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import endless, move_title, watermark_text
 from lowwater.windows import Window
@@ -42,7 +42,7 @@ def compose(
     keys: Sequence[Any] | None = None,
     column: str | None = None,
     between: Between | None = None,
-) -> Scene | JoinScene:
+) -> AnyScene:
     """Return the scene of a stage. O(n log n) in elements and panes.
 
     Args:
@@ -61,6 +61,23 @@ def compose(
         chosen, left_out = _keys(trace, keys, whole, stretch)
         return join_scene(
             whole, chosen, column=column, stretch=stretch, headed=len(_busy(whole)) > 1,
+            notes=[
+                *_left_out(left_out, stretch, is_empty=not trace.elements), *sample_notes(whole)
+            ],
+        )  # fmt: skip
+    if whole.matching is not None:
+        if column is not None:
+            raise InvalidArgument(
+                f"rows of the stage {whole.name!r} are drawn with the variables they stand for",
+                where="diagram(column=)",
+                hint="Leave column= out",
+            )
+        # Imported on use: it loads the searches.
+        from lowwater.viz.match_panel import match_scene
+
+        chosen, left_out = _keys(trace, keys, whole, stretch)
+        return match_scene(
+            whole, chosen, stretch=stretch, headed=len(_busy(whole)) > 1,
             notes=[
                 *_left_out(left_out, stretch, is_empty=not trace.elements), *sample_notes(whole)
             ],

@@ -13,8 +13,10 @@ from lowwater.errors import InvalidArgument
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
 from lowwater.viz.join_picture import lay_out_join
-from lowwater.viz.join_scene import JoinScene
+from lowwater.viz.join_scene import AnyScene, JoinScene
 from lowwater.viz.join_timeline import join_text
+from lowwater.viz.match_picture import lay_out_matches
+from lowwater.viz.match_timeline import match_text
 from lowwater.viz.picture import lay_out
 from lowwater.viz.raster import save_picture
 from lowwater.viz.scene import Scene
@@ -29,15 +31,15 @@ class Diagram:
     """The input and output of a stage as a picture.
 
     Event time runs to the right, processing time upwards. A join has a lane for each side, and a
-    line for each pair. Notebooks display the picture;
-    ``print(diagram)`` prints a text timeline.
+    line for each pair. In a stage of ``match`` each key has a line of rows, with an arc for each
+    match. Notebooks display the picture; ``print(diagram)`` prints a text timeline.
 
     Args:
         content: The content, without pixels.
         theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
     """
 
-    content: Scene | JoinScene
+    content: AnyScene
     theme: Theme = "auto"
 
     def __post_init__(self) -> None:
@@ -94,11 +96,12 @@ class Diagram:
         """The content of the diagram of a windowed stage or a process.
 
         Raises:
-            InvalidArgument: It is the diagram of a join.
+            InvalidArgument: It is the diagram of a join, or of matches.
         """
         if not isinstance(self.content, Scene):
+            of = "a join" if isinstance(self.content, JoinScene) else "matches"
             raise InvalidArgument(
-                "the diagram of a join has a scene of its own", where="scene", hint="Use .content"
+                f"the diagram of {of} has a scene of its own", where="scene", hint="Use .content"
             )
         return self.content
 
@@ -106,7 +109,9 @@ class Diagram:
     def picture(self) -> Picture:
         """The shapes of the picture, in pixels."""
         content = self.content
-        return lay_out(content) if isinstance(content, Scene) else lay_out_join(content)
+        if isinstance(content, Scene):
+            return lay_out(content)
+        return lay_out_join(content) if isinstance(content, JoinScene) else lay_out_matches(content)
 
     def to_svg(self) -> str:
         """Render it as a self-contained SVG element without scripts."""
@@ -125,7 +130,9 @@ class Diagram:
         """
         if isinstance(self.content, Scene):
             return visible(to_text(self.content, width=width, rows=rows))
-        return visible(join_text(self.content, width=width, rows=rows))
+        if isinstance(self.content, JoinScene):
+            return visible(join_text(self.content, width=width, rows=rows))
+        return visible(match_text(self.content, width=width, rows=rows))
 
     def save(self, path: PathLike) -> None:
         """Write a file: ``.svg``, ``.html``, ``.txt``, or with matplotlib ``.png`` and ``.gif``.

@@ -18,6 +18,7 @@ from lowwater.errors import InvalidArgument, nearest
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration, saturating_add
 from lowwater.viz._panel import fair_share, hashable
 from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
+from lowwater.viz.match_scene import MatchScene
 from lowwater.viz.scene import Mark, Scene, Span, WatermarkStep
 from lowwater.viz.words import (
     element_title,
@@ -155,7 +156,7 @@ class JoinScene:
         return tuple(sorted({self.y.clip(moment) for moment in moments}))
 
 
-AnyScene: TypeAlias = Scene | JoinScene
+AnyScene: TypeAlias = Scene | JoinScene | MatchScene
 """The content of any diagram."""
 
 

@@ -10,6 +10,7 @@ from typing import final
 from lowwater.errors import InvalidArgument, describe
 from lowwater.viz.axes import day_text, short_text, ticks
 from lowwater.viz.join_scene import AnyScene, JoinPanel
+from lowwater.viz.match_scene import MatchPanel
 from lowwater.viz.scene import Mark, Panel
 from lowwater.viz.words import MINUS
 
@@ -76,7 +77,7 @@ class TextAxis:
 
     def lines(
         self,
-        panel: Panel | JoinPanel,
+        panel: Panel | JoinPanel | MatchPanel,
         moments: Sequence[int],
         rows: int,
         moment: Callable[[int], Iterator[str]],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 import pyarrow as pa
 
@@ -34,6 +34,9 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.time import Int64Array
 from lowwater.watermark import WatermarkEstimator
+
+if TYPE_CHECKING:
+    from lowwater.engine.match.rules import Matching
 
 
 @final
@@ -105,6 +108,8 @@ class Work(Protocol):
     def reads_right(self) -> bool: ...
     @property
     def join_rules(self) -> Joining | AsOf | None: ...
+    @property
+    def match_rules(self) -> Matching | None: ...
     @property
     def noun(self) -> str: ...
 

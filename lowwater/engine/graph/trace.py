@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
+
+if TYPE_CHECKING:
+    from lowwater.engine.match.rules import Matching
 
 ElementOutcome: TypeAlias = Literal["kept", "late", "partly late", "duplicate"]
 TracedSide: TypeAlias = Literal["left", "right"]
@@ -273,6 +276,8 @@ class StageTrace:
         sample: What ``elements`` is a sample of; ``None`` if it has all elements.
         timers: What became of the timers of a process, in order; beyond the limit of the trace, of
             those of some keys. Empty where workers call the process.
+        matching: The rules, if it finds row patterns. What it found is not recorded: it is found
+            again in the elements when it is asked for.
     """
 
     name: str
@@ -289,6 +294,7 @@ class StageTrace:
     pairs: tuple[TracedPair, ...] = ()
     sample: StageSample | None = field(default=None, compare=False, repr=False)
     timers: tuple[TracedTimer, ...] = ()
+    matching: Matching | None = None
 
     @property
     def arrived(self) -> int:

@@ -78,6 +78,11 @@ class TracedParts(Sequence[T]):
         self._parts = tuple(parts)
         self._stops = list(accumulate(len(part) for part in self._parts))
 
+    @property
+    def parts(self) -> tuple[TracedPart[T], ...]:
+        """The parts, in order."""
+        return self._parts
+
     def __len__(self) -> int:
         return self._stops[-1] if self._stops else 0
 

@@ -219,6 +219,7 @@ class StageRecorder:
             pairs=self._pairs.of(self._numbers()),
             sample=self._sample(),
             timers=self._timers.trace(),
+            matching=work.match_rules,
         )
 
     def _numbers(self) -> Int64Array:

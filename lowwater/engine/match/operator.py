@@ -100,9 +100,17 @@ class MatchOperator(KeyedOperator):
         row = rows[table["holds"][rows] & (table["start"][rows] == at)][:1]
         parts = self.keys.decode(table["key"][row])
         key = tuple(column.to_list(exact=True)[0] for column in parts)
+        rules, last = self.rules, None
         shown = key[0] if len(key) == 1 else key
-        what = f"whether a match begins at {format_instant(at)} is undecided"
-        return Hold(at, f"key {shown!r}, {what}")
+        what = f"whether {rules.text!r} matches from {format_instant(at)} on is undecided"
+        if rules.within_us is not None:
+            last = saturating_add(at, rules.within_us)
+            if rules.absence is not None:
+                last = saturating_add(last, rules.absence.within_us)
+            if rules.emit == "final":
+                last = saturating_add(last, rules.lateness_us)
+        until = "" if last is None else f", until {format_instant(last)} at the latest"
+        return Hold(at, f"key {shown!r}, {what}{until}")
 
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step.

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.match.careful import find_matches_carefully
+from lowwater.engine.match.careful import Test, find_matches_carefully
 from lowwater.engine.match.columns_read import keeps_all, kept_columns
 from lowwater.engine.match.conditions import DEFINE, Conditions
 from lowwater.engine.match.key_rows import KeyRows
@@ -52,9 +52,10 @@ class PatternSearch:
         self._conditions = conditions
         labels = conditions.labels
         bits = {name: at for name, at in labels.items() if at in conditions.bits}
-        self._program = compile_pattern(rules.pattern, labels, bits)
+        self.program = compile_pattern(rules.pattern, labels, bits)
         self._names = tuple(labels)
-        self._depends = frozenset(labels[name] for name in rules.so_far)
+        self.depends = frozenset(labels[name] for name in rules.so_far)
+        """The labels of variables whose conditions depend on the match so far."""
         self._kept, self._keeps_all = kept_columns(rules), keeps_all(rules)
         self.skips_idle_rows = _may_skip(rules)
         """Whether rows that meet no condition need not be kept: only gaps can take them."""
@@ -73,18 +74,11 @@ class PatternSearch:
             watermark: The input watermark.
         """
         rules = self._rules
-        settle = saturating_add(watermark, -rules.lateness_us)
-        if watermark == END_OF_TIME:
-            settle = END_OF_TIME
-        # Where matches come out, and where a start that is undecided holds the output watermark.
-        hold = settle if rules.emit == "final" else watermark
-        emit = END_OF_TIME if rules.emit == "early" else hold
-        context = np.bincount(rows.key_of[table["context"][rows.rows]], minlength=len(rows.keys))
-        first = rows.begin[:-1] + context
-        found = self._found(rows, values, first, table["bits"][rows.rows], emit)
+        settle, hold, emit = self.horizons(watermark)
+        found = self.found(table, rows, values, emit)
         settled = _first_from(found.reach, settle, rows.begin, found.next_start)
         open_ = _first_from(found.reach, hold, rows.begin, np.full(len(rows.keys), -1))
-        start, stop, reach, labels = self._emitted(found, emit)
+        start, stop, reach, labels = self.emitted(found, emit)
         key = np.searchsorted(rows.begin, start, side="right") - 1
         return Decided(
             settled,
@@ -97,15 +91,29 @@ class PatternSearch:
             labels,
         )
 
+    def horizons(self, watermark: int) -> tuple[int, int, int]:
+        """Return three horizons: what is decided there can never change, holds nothing, comes out.
+
+        Args:
+            watermark: The input watermark.
+        """
+        rules = self._rules
+        settle = saturating_add(watermark, -rules.lateness_us)
+        if watermark == END_OF_TIME:
+            settle = END_OF_TIME
+        # A start that is undecided at the second holds the output watermark.
+        hold = settle if rules.emit == "final" else watermark
+        return settle, hold, END_OF_TIME if rules.emit == "early" else hold
+
     @property
     def _delay(self) -> int:
         """How long after the watermark has passed what a match depends on it comes out."""
         return self._rules.lateness_us if self._rules.emit == "final" else 0
 
-    def _emitted(
+    def emitted(
         self, found: Matches, emit: int
     ) -> tuple[Int64Array, Int64Array, Int64Array, NDArray[np.int16]]:
-        """Return the matches that are decided."""
+        """Return the matches that are decided at a horizon: start, stop, reach and labels."""
         if self._rules.skip != "next" or emit == END_OF_TIME:
             return found.start, found.stop, found.match_reach, found.labels
         some = np.flatnonzero(found.match_reach < emit)
@@ -126,9 +134,21 @@ class PatternSearch:
             np.minimum.at(due, rows.key_of[waiting], at)
         return due
 
-    def _found(
-        self, rows: KeyRows, values: Values, first: Int64Array, bits: Int64Array, horizon: int
-    ) -> Matches:
+    def test(self, rows: KeyRows, values: Values) -> Test:
+        """Return what judges rows by the conditions that depend on the match so far."""
+        return _Tests(self._rules, self._names, self._conditions, rows, values)
+
+    def found(self, table: RowTable, rows: KeyRows, values: Values, horizon: int) -> Matches:
+        """Return what the search finds, as the kernels do; see :meth:`decided`.
+
+        Args:
+            table: The table of the rows.
+            rows: The rows.
+            values: Computes over them.
+            horizon: An attempt is decided that looked only at what is before.
+        """
+        context = np.bincount(rows.key_of[table["context"][rows.rows]], minlength=len(rows.keys))
+        first, bits = rows.begin[:-1] + context, table["bits"][rows.rows]
         rules = self._rules
         skip, label = rules.skip, -1
         if not isinstance(skip, str):
@@ -143,14 +163,14 @@ class PatternSearch:
             label,
         )
         unsigned = bits.view(np.uint64)
-        if not self._depends:
+        if not self.depends:
             return kernels().find_matches(
-                self._program, search, rows.begin, first, rows.times, unsigned
+                self.program, search, rows.begin, first, rows.times, unsigned
             )
-        test = _Tests(self._rules, self._names, self._conditions, rows, values)
         return find_matches_carefully(
-            self._program, search, rows.begin, first, rows.times, unsigned, self._depends, test
-        )
+            self.program, search, rows.begin, first, rows.times, unsigned, self.depends,
+            self.test(rows, values),
+        )  # fmt: skip
 
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import Needs
@@ -14,6 +14,9 @@ from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.time import END_OF_TIME, Int64Array
+
+if TYPE_CHECKING:
+    from lowwater.engine.match.rules import Matching
 
 NO_AGGREGATES: Mapping[str, AggregateSpec] = MappingProxyType({})
 
@@ -28,7 +31,8 @@ class StageKind:
     output is the changes of a table, which may be of any time (T-2); ``takes_null_keys`` that a key
     may be null (T-3); ``takes_whole_records`` that all columns are read; ``keys_are_ids`` that its
     keys are the ids by which duplicates are dropped; ``reads_right`` that the watermark of a join's
-    right side matters by itself (J-8); and ``join_rules`` is the rules of a join of streams.
+    right side matters by itself (J-8); and ``join_rules`` and ``match_rules`` are the rules of a
+    join of streams, and of a search for row patterns.
     """
 
     __slots__ = ()
@@ -54,6 +58,10 @@ class StageKind:
 
     @property
     def join_rules(self) -> Joining | AsOf | None:
+        return None
+
+    @property
+    def match_rules(self) -> Matching | None:
         return None
 
     def inputs_on_left(self, count: int) -> int:

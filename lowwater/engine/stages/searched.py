@@ -56,6 +56,10 @@ class Searched(StageKind):
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = NO_AGGREGATES
 
     @property
+    def match_rules(self) -> Matching:
+        return self.rules
+
+    @property
     def retracts(self) -> bool:
         """Whether it takes back what it emitted, even if its input never does (P-13)."""
         return self.rules.corrects
