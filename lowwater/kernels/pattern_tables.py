@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,9 @@ _AT_ONCE = 4_000_000  # cells of the tables of keys that are searched together
 _FEW = 16  # so many threads are as fast one by one
 
 
-class Program(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Program:
     """The states of a search. State 0 is a match, the next ``variables`` states take a row.
 
     The others are splits, each behind both states it splits into.
@@ -76,7 +79,9 @@ class Search(NamedTuple):
     skip_label: int = -1
 
 
-class Matches(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Matches:
     """What a search finds, ordered by key and first row.
 
     Args:
@@ -98,7 +103,9 @@ class Matches(NamedTuple):
     labels: NDArray[np.int16]
 
 
-class Tables(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Tables:
     """What is known of each (row, state, key) of a group of keys.
 
     Args:

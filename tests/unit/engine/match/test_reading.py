@@ -54,7 +54,6 @@ def test_trees(text: str, tree: Node) -> None:
         ("a+??", 3, "'?' repeats a repeat", "a group"),
         ("a*+ b", 2, "possessive repeat '*+'", "Leave the '+' out"),
         ("a ..* b", 4, "'..' cannot be repeated", "any number of rows"),
-        ("a ..", 2, "'..' at the end takes no row", "ends the match"),
         ("a ... b", 2, "'...' has no meaning", "two dots"),
         ("a . b", 2, "'.' has no meaning", "without a definition"),
         ("^ a", 0, "'^' is not supported", "Leave it out"),
