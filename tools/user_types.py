@@ -26,7 +26,15 @@ STRICT = ("README.md", "docs/tutorial.md", "docs/howto/", "examples/")
 FENCE = re.compile(r"^```(\w*)$")
 # These handle Arrow tables, or fsspec. Neither has types, so pyright calls what comes from it
 # unknown, which strict mode reports; annotations of functions are still required.
-ARROW = ("join", "object-stores", "several-sources", "test-late-data", "work_queue", "your-own")
+ARROW = (
+    "auction_patterns",
+    "join",
+    "object-stores",
+    "several-sources",
+    "test-late-data",
+    "work_queue",
+    "your-own",
+)
 UNKNOWN = ", reportMissingTypeStubs=false" + "".join(
     f", reportUnknown{what}Type=false" for what in ("Argument", "Lambda", "Member", "Variable")
 )

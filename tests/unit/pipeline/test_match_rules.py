@@ -99,7 +99,7 @@ def test_values_of_rows_may_be_null_but_aggregates_ignore_nulls() -> None:
     """P-3."""
     items = [{"at": at, "key": "k", "v": v} for at, v in enumerate([None, 1, None])]
     source = lw.from_iterable(items, time="at", unit="s")
-    measures = {
+    measures: dict[str, Any] = {
         "first": lw.first("v"),
         "row": lw.matched().first("v"),
         "last": lw.last("v"),
