@@ -40,7 +40,6 @@ from lowwater.pipeline.checks import (
     check_adds_up,
     check_no_table,
     check_retracted_in_time,
-    checked_aggregate,
     inherited_lateness,
 )
 from lowwater.pipeline.joins import known_columns
@@ -207,7 +206,14 @@ def _checked_measures(
                 _require_variable(variable, found, pattern, f"{MEASURES[:-1]} of=)")
             continue
         if callable(measure):
-            checked_aggregate(name, measure, of_match=True)  # says that it is to be called
+            called = getattr(measure, "__name__", "")
+            raise InvalidArgument(
+                f"{describe(name, measure)} is neither an aggregate nor an expression",
+                where=MEASURES,
+                hint=f"Call it: lw.{called}(...)"
+                if called.isidentifier()
+                else 'Use, say, lw.min("price", of="down") or lw.matched("down").last("price")',
+            )
         check_expression(f"the measure {name!r}", measure, MEASURES)
         _require_references(measure, found, pattern, MEASURES)
     return dict(measures)

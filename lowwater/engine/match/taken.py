@@ -13,11 +13,11 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import columns_read, condition_read, strictest_needs
 from lowwater.engine.aggregates.specs import count, max, mean, min, sum
 from lowwater.engine.match.key_rows import KeyRows, masked
+from lowwater.engine.match.quick import quick_truths
 from lowwater.engine.match.references import plain_columns, references_in
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column, Mask
-from lowwater.engine.records.elementwise import comparison_of
 from lowwater.engine.records.evaluation import evaluated
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.other_rows import MatchedValue, Prev, reference_of
@@ -143,8 +143,12 @@ class Values:
         """
         found: dict[str, Mask] = {}
         left: dict[str, Any] = {}
+
+        def operand(name: str) -> Column:
+            return self._operand(name, at, taken)
+
         for name, condition in conditions.items():
-            truths = self._compared(condition, at, taken)
+            truths = quick_truths(condition, operand, len(at))
             if truths is None:
                 left[name] = condition
             else:
@@ -153,26 +157,6 @@ class Values:
             columns = self._together(left, at, taken, where)
             found |= {name: _truths(left[name], columns[name], where) for name in left}
         return found
-
-    def _compared(self, condition: Any, at: Int64Array, taken: Taken | None) -> Mask | None:
-        """Return where a condition that compares two columns of numbers is true.
-
-        The shortcut for what most conditions are; ``None`` for all others.
-        """
-        compared = comparison_of(condition)
-        if compared is None:
-            return None
-        name, operation, other = compared
-        left, right = self._operand(name, at, taken), self._operand(other, at, taken)
-        if left.type != right.type or left.data.dtype != right.data.dtype:
-            return None
-        if left.data.dtype not in (np.int64, np.float64):
-            return None
-        truths: Mask = getattr(left.data, operation)(right.data)
-        for valid in (left.valid, right.valid):
-            if valid is not None:
-                truths = truths & valid
-        return truths
 
     def _operand(self, name: str, at: Int64Array, taken: Taken | None) -> Column:
         """Return the values of a column, which may be a virtual one."""

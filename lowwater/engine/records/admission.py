@@ -294,8 +294,10 @@ class Admission:
     def _check_rest(self, records: Records, problems: Problems) -> None:
         """Check what is kept as it is: columns that records are ordered by, and whole records."""
         for name, admission in self._orders.items():
-            if name in records.columns:  # else it is null in all of them
+            if name in records.columns:
                 self._checked(records, name, problems, admission.noted)
+            elif records.length:  # it is null in all of them, if others have it
+                self._column(records, name)
         if self._is_whole and not isinstance(records.columns, ArrowColumns):
             for name, column in records.columns.items():
                 if not name.startswith(HIDDEN):

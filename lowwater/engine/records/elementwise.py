@@ -203,26 +203,33 @@ def copied_column(expression: Any) -> str | None:
     return str(names[0]) if len(names) == 1 else None
 
 
-def comparison_of(expression: Any) -> tuple[str, str, str] | None:
-    """Return the columns that an expression compares, and how; ``None`` if it is anything else.
+def chain_of(expression: Any) -> tuple[str, list[tuple[str, Any]]] | None:
+    """Return the column that an expression begins with, and the operations that follow.
 
     >>> import narwhals as nw
-    >>> comparison_of(nw.col("price") < nw.col("limit"))
-    ('price', '__lt__', 'limit')
+    >>> chain_of(nw.col("price") < 5)
+    ('price', [('__lt__', 5)])
 
     Returns:
-        (column on the left, name of the operation, column on the right).
+        (the column, (name and only argument of each operation; ``None`` without one)). ``None`` if
+        it begins with something else, or an operation has several arguments.
     """
     nodes = _nodes(expression)
-    if nodes is None or len(nodes) != 2 or nodes[1].name not in COMPARISONS:
+    if not nodes:
         return None
-    first, compared = nodes
+    first, *others = nodes
     names = first.kwargs.get("names", ())
-    if first.kind.name != "COL" or len(names) != 1 or len(compared.exprs) != 1:
+    if first.kind.name != "COL" or len(names) != 1:
         return None
-    (other,) = compared.exprs
-    right = None if isinstance(other, str) else copied_column(other)
-    return None if right is None else (str(names[0]), compared.name, right)
+    operations: list[tuple[str, Any]] = []
+    for node in others:
+        if node.kind.name != "ELEMENTWISE" or node.kwargs or len(node.exprs) > 1:
+            return None
+        argument = node.exprs[0] if node.exprs else None
+        if isinstance(argument, str) and not node.str_as_lit:
+            return None
+        operations.append((node.name, argument))
+    return str(names[0]), operations
 
 
 def operations(expression: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
