@@ -37,7 +37,7 @@ class Followed:
 
     def oracle_steps(self, steps: Sequence[Any]) -> list[Mapping[Any, list[Any]]]:
         """Give the oracle all steps; return what matches after each, by key."""
-        found = []
+        found: list[Mapping[Any, list[Any]]] = []
         arrived = 0
         for step in [*(one for one in steps if one != "restart"), END]:
             if isinstance(step, list):
