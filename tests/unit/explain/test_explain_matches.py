@@ -300,8 +300,10 @@ def test_a_run_that_resumed_another(tmp_path: Path) -> None:
     sunk = stream.match("a b c", within="1h").write_jsonl(tmp_path / "out")
     options: Any = {"state": tmp_path / "state", "until": "available", "trace": True}
     first = sunk.run(**options).trace
+    assert first is not None
     assert "the run resumed" not in explain(first, 1, 0)
     (folder / "2.jsonl").write_text('{"k": 1, "at": 2}\n')
     second = sunk.run(**options).trace
+    assert second is not None
     assert "rows that came before are not in the trace" in explain(second, 1, 2_000_000)
     assert "rows that came before the run resumed are not in the trace" in str(Diagram.of(second))
