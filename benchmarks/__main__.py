@@ -14,6 +14,7 @@ from benchmarks import (
     joins,
     latency,
     memory_limit,
+    patterns,
     process,
     variants,
 )
@@ -176,6 +177,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "joins": lambda args: joins.show(min(args.events, 1_000_000), args.rounds),
     "variants": lambda args: variants.show(args.events, args.rounds, _DATA),
     "aggregates": lambda args: aggregates.show(args.events, args.rounds),
+    "patterns": lambda args: patterns.show(min(args.events, 1_000_000), args.rounds),
     "growth": lambda args: growth.show(args.most, args.rounds, args.plot),
 }
 

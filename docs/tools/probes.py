@@ -17,6 +17,7 @@ import pyarrow.parquet
 import lowwater as lw
 from docs.tools.graph_probes import graph_probes, process_probes
 from docs.tools.join_probes import join_probes
+from docs.tools.match_probes import match_probes
 from docs.tools.probe import Probe
 from docs.tools.records import ONE_FILE, SECOND, TABLE, begun, counted, in_files
 from docs.tools.table_probes import table_probes
@@ -215,7 +216,7 @@ def probes() -> Iterator[Probe]:
     for name, make in steps.items():
         yield Probe("Steps", name, _made_by(make), {"types": STEP_TYPES.get(name, {})})
 
-    for of_stages in (graph_probes, process_probes, join_probes, table_probes):
+    for of_stages in (graph_probes, process_probes, join_probes, match_probes, table_probes):
         yield from of_stages()
 
     for name, estimator in ESTIMATORS.items():

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,9 @@ _AT_ONCE = 4_000_000  # cells of the tables of keys that are searched together
 _FEW = 16  # so many threads are as fast one by one
 
 
-class Program(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Program:
     """The states of a search. State 0 is a match, the next ``variables`` states take a row.
 
     The others are splits, each behind both states it splits into.
@@ -76,7 +79,9 @@ class Search(NamedTuple):
     skip_label: int = -1
 
 
-class Matches(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Matches:
     """What a search finds, ordered by key and first row.
 
     Args:
@@ -98,7 +103,9 @@ class Matches(NamedTuple):
     labels: NDArray[np.int16]
 
 
-class Tables(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Tables:
     """What is known of each (row, state, key) of a group of keys.
 
     Args:
@@ -152,7 +159,12 @@ def groups_of(program: Program, rows: Int64Array) -> Iterator[Int64Array]:
 
 
 def tables_of(
-    program: Program, low: Int64Array, high: Int64Array, times: Int64Array, bits: NDArray[np.uint64]
+    program: Program,
+    low: Int64Array,
+    high: Int64Array,
+    times: Int64Array,
+    bits: NDArray[np.uint64],
+    never: NDArray[np.bool_] | None = None,
 ) -> Tables:
     """Return the tables of keys, of which the first has most rows. O(rows x states).
 
@@ -162,10 +174,11 @@ def tables_of(
         high: The end of each key; ``high - low`` never rises.
         times: The instant of each row.
         bits: The bits of each row.
+        never: Which states take no row, whatever its bits, bool, shape (states,).
     """
     states, keys, longest = len(program.x), len(low), int(high[0] - low[0])
     if keys == 1:
-        return _tables_of_one(program, int(low[0]), int(high[0]), times, bits)
+        return _tables_of_one(program, int(low[0]), int(high[0]), times, bits, never)
     ends, touches = np.empty((2, longest + 1, states, keys), dtype=np.int64)
     count = program.variables + 1
     takers, after = slice(1, count), program.x[1:count]
@@ -181,6 +194,8 @@ def tables_of(
             place = high[:count] - step
             time = times[place]
             taken = (bits[place] & masks) == masks
+            if never is not None:
+                taken[never[takers]] = False
             np.maximum(ends[step - 1, after, :count], time, out=end[takers])
             end[takers][~taken] = END_OF_TIME
             np.maximum(touches[step - 1, after, :count], time, out=touch[takers])
@@ -192,11 +207,18 @@ def tables_of(
 
 
 def _tables_of_one(
-    program: Program, low: int, high: int, times: Int64Array, bits: NDArray[np.uint64]
+    program: Program,
+    low: int,
+    high: int,
+    times: Int64Array,
+    bits: NDArray[np.uint64],
+    never: NDArray[np.bool_] | None,
 ) -> Tables:
     """Return the tables of one key, by loops over lists: numpy is slow with one thing at a time."""
     states, first_split = len(program.x), program.variables + 1
     masks = program.masks.tolist()
+    if never is not None:
+        masks = [-1 if no else mask for mask, no in zip(masks, never, strict=True)]  # of no row
     xs, ys = program.x.tolist(), program.y.tolist()
     takers = [(masks[state], xs[state]) for state in range(1, first_split)]
     splits = [(xs[state], ys[state]) for state in range(first_split, states)]

@@ -236,7 +236,7 @@ class _Group:
     def _take_turns_alone(self, key: int, at: int) -> int:
         """Make the attempts of one key from a position on; as :meth:`take_turns` does."""
         walker = _Walker(self._program, self._tables, self._times)
-        turn, bound = memoryview(self._turn), memoryview(self._bound)
+        turn, bound = self._turn.data, self._bound.data
         end, high = int(self._end[key]), int(self._high[key])
         horizon, skip_label = self._search.horizon, self._search.skip_label
         to_place = high - end
@@ -274,8 +274,10 @@ class _Group:
                 at += stop - start
             else:
                 at += max(1, _place_of(labels[before:], self._search))
-        columns = [np.array(column, dtype=np.int64) for column in (starts, stops, reaches)]
-        self.found.append(Found(*columns, np.array(labels, dtype=np.int16)))
+        start_, stop_, reach_ = (
+            np.array(column, dtype=np.int64) for column in (starts, stops, reaches)
+        )
+        self.found.append(Found(start_, stop_, reach_, np.array(labels, dtype=np.int16)))
         return next_start
 
 
@@ -297,7 +299,7 @@ class _Walker:
         self._labels, self._x, self._y = (
             column.tolist() for column in (program.label, program.x, program.y)
         )
-        self._ends, self._touches = memoryview(tables.ends), memoryview(tables.touches)
+        self._ends, self._touches = tables.ends.data, tables.touches.data
         self._tables = tables
         self._times = times
 

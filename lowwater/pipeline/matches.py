@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -139,8 +139,7 @@ def matches_as_records(stage: Stage, schema: pa.Schema | None) -> dict[str, Any]
     """Return the parts of the stream of matches: its flow, and what is known of it."""
     from lowwater.engine.graph.input_types import InputTypes
 
-    work = stage.work
-    assert isinstance(work, Searched)
+    work = cast(Searched, stage.work)
     known = {} if schema is None else {name: schema.field(name).type for name in schema.names}
     if work.rules.rows == "all" and not work.columns:
         return emitted_as_records(stage, None)

@@ -122,6 +122,11 @@ class StoredPlace:
         """The key groups."""
         return range(self.first, self.first + self.count)
 
+    def check_groups(self, stored: int, what: str) -> None:
+        """Raise ``StateError`` unless something was stored in as many key groups."""
+        if stored != self.count:
+            raise damaged(what, f"it is in {stored} key groups, not {self.count}")
+
 
 def prefix_range(prefix: bytes) -> KeyRange:
     r"""Return the range of the keys that begin with a prefix.

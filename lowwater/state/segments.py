@@ -42,6 +42,7 @@ class Segments:
         self._at: Int64Array = np.zeros(64, dtype=np.int64)
         self._count: Int64Array = np.zeros(64, dtype=np.int64)
         self._room: Int64Array = np.zeros(64, dtype=np.int64)
+        self._marks = np.zeros(0, dtype=np.bool_)
 
     def __len__(self) -> int:
         """Return the number of windows held."""
@@ -146,7 +147,7 @@ class Segments:
         touched = keys[first]
         removed = np.diff(np.append(first, len(keys)))
         front, at_front = expand_ranges(self._at[touched], removed)
-        gone = np.isin(self._pool[front], rows)
+        gone = self._are_among(self._pool[front], rows)
         whole = np.bincount(at_front, weights=gone, minlength=len(touched)) == removed
         # Mostly a key's oldest windows go, all at once: then its segment just begins later.
         easy = touched[whole]
@@ -192,7 +193,16 @@ class Segments:
         begin = self._places_before(touched, earliest)
         tail, _ = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
         kept = self._pool[tail]
-        self._replace_tails(touched, begin, kept[~np.isin(kept, rows)])
+        self._replace_tails(touched, begin, kept[~self._are_among(kept, rows)])
+
+    def _are_among(self, rows: Int64Array, some: Int64Array) -> NDArray[np.bool_]:
+        """Return which rows are among some others. O(both), by a mark for each row of the table."""
+        if len(self._marks) < self._table.capacity:
+            self._marks = np.zeros(self._table.capacity, dtype=np.bool_)
+        self._marks[some] = True
+        found = self._marks[rows]
+        self._marks[some] = False
+        return found
 
     def _replace_tails(self, keys: Int64Array, begin: Int64Array, rows: Int64Array) -> None:
         """Set each key's windows from place ``begin`` on to ``rows``, sorted by key."""

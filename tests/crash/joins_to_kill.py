@@ -1,4 +1,5 @@
-"""Joins and tables to kill: three joins of two streams, one with a history, and tables.
+"""Joins, tables and matches to kill: three joins of two streams, one with a history, tables, and
+row patterns with windows behind them.
 
 The views are in files and in SQLite, and in PostgreSQL if the environment names a server.
 
@@ -6,6 +7,7 @@ The views are in files and in SQLite, and in PostgreSQL if the environment names
 
     left ──┬─ pairs (outer, early) ── hours
            ├─ lone (anti) · met (semi) · valued (as of, corrected)
+           ├─ rises (row patterns) ── by rise
     right ─┴─ both (tables, joined) ── by name
 """
 
@@ -49,6 +51,25 @@ def main() -> None:
     valued = left.join_as_of(
         right, on="key", order="value", late_versions="correct", keep="6s"
     ).named("valued")
+    rises = (
+        left.key_by("key")
+        .match(
+            "low (up | again)+",
+            define={
+                "up": lw.col("value") > lw.prev("value"),
+                "again": lw.col("value") >= lw.matched().first("value"),
+            },
+            measures={"ups": lw.count(of="up"), "names": lw.collect("name"), "most": lw.max("value")},
+            within="20s", allowed_lateness="5s", order="value",
+        )
+        .named("rises")
+    )  # fmt: skip
+    by_rise = (
+        rises.key_by("ups")
+        .window(lw.FixedWindows("30s"), accumulation="retracting")
+        .aggregate(n=lw.count(), most=lw.max("most"))
+        .named("by rise")
+    )
     rows = left.table(key="name", order="value", ttl="60s").named("rows")
     rows = rows.with_columns(key=nw.when(lw.col("value") > -30).then(lw.col("key")))
     both = rows.join(right.table(key="key").named("keys"), on="key", how="left").named("both")
@@ -64,6 +85,8 @@ def main() -> None:
         lone.write_parquet(out / "lone"),
         met.write_jsonl(out / "met"),
         valued.write_jsonl(out / "valued"),
+        rises.write_jsonl(out / "rises"),
+        by_rise.write_parquet(out / "by_rise"),
         both.write_to(JsonLinesFolder(str(out / "both")), *both_in),
         by_key.write_to(*by_key_in, ParquetFolder(str(out / "by_key"))),
         bundle_size=20,

@@ -1,4 +1,4 @@
-"""Joins and tables killed at any instant and restarted give the output of an uninterrupted run.
+"""Joins, tables and row patterns killed at any instant and restarted give the output of an uninterrupted run.
 
 Views are in SQLite and in PostgreSQL, whose server is killed, too.
 """
@@ -46,13 +46,14 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 def test_the_run_has_everything(campaign: Campaign) -> None:
     wanted = campaign.wanted
     counts = json.loads(wanted["metrics"][0])["stages"]
-    for stage in ("pairs", "lone", "met", "valued", "both", "by key"):
+    for stage in ("pairs", "lone", "met", "valued", "rises", "both", "by key"):
         assert sum(counts[stage]["emitted"].values()) > 20, stage
-    for stage in ("pairs", "lone", "met", "valued"):
+    for stage in ("pairs", "lone", "met", "valued", "rises"):
         assert counts[stage]["late"]["too_late"] > 3, stage
-    for name in ("pairs", "valued", "both"):
+    for name in ("pairs", "valued", "rises", "both"):
         assert any('"kind": "retract"' in line for line in wanted[f"{name} part"]), name
     assert wanted["hours part"]
+    assert wanted["by_rise part"]
     for view in ("both", "by_key"):
         assert len(wanted[f"postgresql {view}"]) == len(wanted[f"view.sqlite {view}"]) > 0
     assert any("[null]" in row for row in wanted["postgresql by_key"])

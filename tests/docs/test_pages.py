@@ -15,7 +15,7 @@ from lowwater.pipeline import Writing
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 LANGUAGES = {"python", "text", "sh", "mermaid"}  # of which Python runs
-RULE = re.compile(r"\*\*((?:S-[A-Z]|J-|T-)\d+)\*\*")
+RULE = re.compile(r"\*\*((?:S-[A-Z]|J-|T-|P-)\d+)\*\*")
 
 
 def _examples(page: str = "README.md") -> list[tuple[str, str | None]]:
@@ -99,9 +99,9 @@ def test_rules_that_the_code_cites_are_on_the_page() -> None:
     cited = {
         rule
         for path in (ROOT / "lowwater").rglob("*.py")
-        for rule in re.findall(r"(?<!-)\b(?:S-[A-Z]|J-|T-)\d+\b", path.read_text())
+        for rule in re.findall(r"(?<!-)\b(?:S-[A-Z]|J-|T-|P-)\d+\b", path.read_text())
     }
-    assert {"S-T1", "J-1", "T-1"} <= cited
+    assert {"S-T1", "J-1", "T-1", "P-1"} <= cited
     assert cited - told == set()
 
 

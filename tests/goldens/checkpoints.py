@@ -154,6 +154,46 @@ def two_levels() -> list[Any]:
     return [sessions, sums, counts]
 
 
+def matches() -> list[Any]:
+    """Row patterns in one operator of Spark's."""
+    keyed = read("left").select("at", "arrived", "id", "key", "v", "s").key_by("key")
+    rises = {"up": lw.col("v") > lw.prev("v")}
+    measures = {"ups": lw.count(of="up"), "texts": lw.collect("s"), "last": lw.matched().last("id")}
+    options: dict[str, Any] = {"define": rises, "within": "70s", "allowed_lateness": "50s"}
+    return [
+        keyed.match("low up+", measures=measures, **options).named("rising"),
+        keyed.match("low .. up", measures=measures, rows="all", order="id", **options).named("all"),
+    ]
+
+
+def matches_between() -> list[Any]:
+    """Row patterns over windows, and windows over row patterns."""
+    sessions = (
+        read("left")
+        .key_by("key")
+        .window(lw.Sessions("9s"), trigger=OFTEN, accumulation="retracting", allowed_lateness="20s")
+        .aggregate(n=lw.count(), most=lw.max("id"))
+        .named("sessions")
+    )
+    grown = (
+        sessions.key_by("key")
+        .match(
+            "some more",
+            define={"more": lw.col("n") > lw.prev("n")},
+            measures={"n": lw.last("n"), "most": lw.max("most")},
+            within="80s",
+        )
+        .named("grown")
+    )
+    sums = (
+        grown.key_by("n")
+        .window(lw.FixedWindows("60s"), trigger=OFTEN, accumulation="retracting")
+        .aggregate(times=lw.count(), mosts=lw.collect("most"))
+        .named("sums")
+    )
+    return [grown, sums]
+
+
 class Counting:
     """Counts what a stage inserts and retracts."""
 
@@ -319,6 +359,13 @@ QUERIES: Mapping[str, Checkpoint] = {
         Checkpoint(name="levels-transform-rocksdb", outputs=two_levels, state="rocksdb"),
         Checkpoint(
             name="levels-arrow-rocksdb", outputs=several_levels, operator="mapInArrow",
+            state="rocksdb",
+        ),
+        Checkpoint(name="matches-inline", outputs=matches),
+        Checkpoint(name="matches-rocksdb", outputs=matches, state="rocksdb"),
+        Checkpoint(name="matches-between-pandas", outputs=matches_between, chains=True),
+        Checkpoint(
+            name="matches-between-arrow-rocksdb", outputs=matches_between, operator="mapInArrow",
             state="rocksdb",
         ),
     )

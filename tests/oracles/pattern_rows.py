@@ -213,6 +213,14 @@ def decided_from(
     )
 
 
+def columns(found: Matches) -> list[tuple[str, list[int]]]:
+    """Return the type and the values of each array."""
+    every: list[NDArray[Any]] = [
+        found.reach, found.next_start, found.start, found.stop, found.match_reach, found.labels,
+    ]  # fmt: skip
+    return [(column.dtype.str, column.tolist()) for column in every]
+
+
 def shown(found: Matches, horizon: float) -> list[tuple[int, list[str]]]:
     """Return the matches that are decided at a horizon, as :meth:`Case.decided` does."""
     matches = []

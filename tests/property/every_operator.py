@@ -35,6 +35,9 @@ class Case:
         is_short: Whether ``make test`` tries it with few records; others repeat its proof.
         is_large: Whether ``make test`` tries it with many.
         has_workers: Whether it calls Python that workers can call.
+        stands: Whether time stands where it stands for any bundles. Not so behind matches that late
+            records decide: one may release the watermark before another, of the same bundle or of
+            the next, holds it.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Case:
     is_short: bool = True
     is_large: bool = False
     has_workers: bool = False
+    stands: bool = True
 
     def __str__(self) -> str:
         return self.name
@@ -580,6 +584,96 @@ def behind_a_process(stream: Any) -> Any:
 
 
 case("stages over a process", behind_a_process, has_workers=True)
+
+
+# -- row patterns --------------------------------------------------------------------------------
+
+UP: dict[str, Any] = {"up": lw.col("v") > lw.prev("v")}
+TOP: dict[str, Any] = {"top": lw.col("v") > 400}
+OF_ROWS: dict[str, Any] = {
+    "opened": lw.first("v"), "ups": lw.count(of="up"), "names": lw.collect("s", of="up"),
+    "texts": lw.matched("up").last("s"), "before": lw.prev("n"),
+}  # fmt: skip
+
+
+def matched(text: str, **options: Any) -> Build:
+    return lambda stream: stream.key_by("k").match(text, **options)
+
+
+for emit, skip in product(("on_time", "final"), ("past_last", "next")):
+    case(
+        f"matches {emit}, {skip}",
+        matched(
+            "low up+", define=UP, measures=OF_ROWS, within="90s", emit=emit, skip=skip,
+            allowed_lateness="40s", order="version",
+        ),
+        stands=emit == "final",
+        is_short=skip == "past_last",
+        is_large=(emit, skip) == ("on_time", "past_last"),
+    )  # fmt: skip
+case(
+    "rows of matches",
+    matched(
+        "up+ .. top", define=UP | TOP, measures={"so_far": lw.sum("v", of="up"), "rows": lw.count()},
+        within="60s", rows="all", skip=("last", "up"), allowed_lateness="20s",
+    ),
+    stands=False,
+)  # fmt: skip
+case(
+    "early matches",
+    matched(
+        "low up{2,} | top", define=UP | TOP, measures=OF_ROWS, within="90s", emit="early",
+        allowed_lateness="20s",
+    ),
+    stands=False,
+    is_short=False,
+)  # fmt: skip
+case(
+    "matches by what matched so far",
+    matched(
+        "low (up | other)+? top",
+        define={
+            "up": lw.col("v") > lw.matched().first("v"),
+            "other": lambda match: (match.row["n"] or 0) % 3 and match.matched("up").count() < 4,
+            "top": lw.col("n") > lw.matched("up").last("n"),
+        },
+        measures={"ups": lw.count(of="up"), "total": lw.sum("v"), "end": lw.col("n")},
+        within="90s", allowed_lateness="20s",
+    ),
+    stands=False,
+)  # fmt: skip
+case(
+    "what nothing follows",
+    matched("top", define=TOP, without=lw.absent(lw.col("v") < 100, within="30s")),
+    is_short=False,
+)
+case(
+    "unusable values in matches",
+    matched(
+        "any up", define={"up": lw.col("n") > lw.prev("n")}, within="90s",
+        measures={"values": lw.collect("v"), "last": lw.last("s")}, allowed_lateness="40s",
+    ),
+    stands=False,
+    written="python",
+)  # fmt: skip
+
+
+def matched_panes(stream: Any) -> Any:
+    """Matches of retracted panes, and windows over them."""
+    panes = stream.key_by("k").window(
+        WINDOWS["fixed"], trigger=EARLY, accumulation="retracting", allowed_lateness="60s"
+    )
+    counts = panes.aggregate(rows=lw.count()).to_stream()
+    grown = counts.key_by("k").match(
+        "low more+", define={"more": lw.col("rows") > lw.prev("rows")},
+        measures={"most": lw.max("rows")}, within="600s",
+    )  # fmt: skip
+    rates = grown.to_stream().key_by("k").window(lw.FixedWindows("200s"), trigger=EARLY,
+        accumulation="retracting")  # fmt: skip
+    return grown, rates.aggregate(rises=lw.count(), most=lw.max("most"))
+
+
+case("matches of retracted panes", matched_panes, content="final", stands=False)
 
 
 # -- duplicates and unions -----------------------------------------------------------------------

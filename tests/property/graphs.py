@@ -25,7 +25,7 @@ from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED
 from lowwater.engine.records.batch import Records
 from lowwater.pipeline import Pipeline, Stream
 from lowwater.pipeline.checks import inherited_lateness
-from lowwater.pipeline.fluent import JoinedStream, Processed
+from lowwater.pipeline.fluent import JoinedStream, MatchedStream, Processed
 from lowwater.watermark import WatermarkEstimator
 
 SECOND = 1_000_000
@@ -36,7 +36,8 @@ SCHEMA = pa.schema(
     [(name, pa.string() if name == "part" else pa.int64()) for name in NAMES],
 )
 Row: TypeAlias = tuple[int, int, int, int, str, int]
-Node: TypeAlias = Stream | Pipeline | Processed | JoinedStream
+Made: TypeAlias = Pipeline | Processed | JoinedStream | MatchedStream
+Node: TypeAlias = Stream | Made
 
 
 @final
@@ -113,7 +114,7 @@ def timers_of(v: int, time: int) -> list[tuple[str, int | None, int | None, int 
 class Drawn:
     """A pipeline with several ends, and how to run it."""
 
-    ends: tuple[Pipeline | Processed | JoinedStream, ...]
+    ends: tuple[Made, ...]
     clock: ClockLike
     options: dict[str, Any]
 
@@ -199,17 +200,19 @@ def drawn(
         source = draw(batches(heartbeats=heartbeats))
         watermark = draw(estimators(parts, idle=idle))
         nodes.append(lw.from_source(source, time="at", watermark=watermark, idle_after=silent))
-    stages: list[Pipeline | Processed | JoinedStream] = []
+    stages: list[Made] = []
     for _ in range(draw(st.integers(1, 4))):
         stream = _input(draw, nodes)
-        made: Pipeline | Processed | JoinedStream
-        match draw(st.integers(0, 7)):
+        made: Made
+        match draw(st.integers(0, 8)):
             case 3:
                 made = _process(draw, stream)
             case 4:
                 made = _joined(draw, stream, _input(draw, nodes))
             case 5:
                 made = _tabled(draw, stream, _input(draw, nodes))
+            case 6:
+                made = _matched(draw, stream)
             case _:
                 made = _windowed(draw, stream)
         stages.append(made)
@@ -252,7 +255,7 @@ def null_keys_and_duplicates(*, deep: bool = True) -> Drawn:
     return Drawn((Processed(flow.origin), once), lw.ArrivalClock("arrived", tick="1s"), {})
 
 
-def _can_be_read(made: Pipeline | Processed | JoinedStream) -> bool:
+def _can_be_read(made: Made) -> bool:
     """Whether a stage may be behind it (S-C7, S-C8)."""
     windowing = made._stage.windowing
     if windowing is None or isinstance(made, Processed):
@@ -372,7 +375,42 @@ def _process(draw: st.DrawFn, stream: Stream) -> Processed:
     return made
 
 
-def _tabled(draw: st.DrawFn, stream: Stream, other: Stream) -> Pipeline | Processed | JoinedStream:
+_PATTERNS: dict[str, tuple[str, ...]] = {
+    "low up+": ("up",),
+    "low .. top": ("top",),
+    "low (up | top)+? any": ("up", "top"),
+    "low up{1,2} | top": ("up", "top"),
+    "low more*": ("more",),
+}
+"""Patterns, with their variables that have a condition."""
+
+
+def _matched(draw: st.DrawFn, stream: Stream) -> MatchedStream:
+    text = draw(st.sampled_from([*_PATTERNS]))
+    conditions: dict[str, Any] = {
+        "up": lw.col("v") > lw.prev("v"),
+        "top": lw.col("v") > 6,
+        "more": lw.col("v") >= lw.matched().first("v"),
+    }
+    without = None
+    if draw(st.integers(0, 4)) == 0:
+        without = lw.absent(lw.col("v") == 2, within=draw(seconds(0, 5)))
+    keyed = _perhaps_deduplicated(draw, stream)
+    made: MatchedStream = keyed.match(
+        text,
+        define={name: conditions[name] for name in _PATTERNS[text]},
+        measures={"v": lw.sum("v"), "n": lw.count()},
+        within=draw(seconds(0, 12)),
+        skip=draw(st.sampled_from(["past_last", "next", ("last", "low")])),
+        emit=draw(st.sampled_from(["on_time", "on_time", "final", "early"])),
+        allowed_lateness=draw(_lateness(inherited_lateness(stream._flows))),
+        order=draw(st.sampled_from([None, "v"])),
+        without=without,
+    )
+    return made
+
+
+def _tabled(draw: st.DrawFn, stream: Stream, other: Stream) -> Made:
     """Return a table of upserts, two joined, or one aggregated; windows, if there are none."""
     if any(map(is_signed, (*stream._flows, *other._flows))):
         return _windowed(draw, stream)

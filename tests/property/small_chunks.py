@@ -32,6 +32,7 @@ CHUNKS: dict[str, tuple[str, ...]] = {
     "engine.keyed.inspect": ("_AT_ONCE",),
     "engine.local.parted_process": ("_FEW",),
     "engine.match.careful": ("_CELLS_AT_ONCE",),
+    "engine.match.operator": ("_STALE",),
     "engine.process.column_execution": ("_SPARE",),
     "engine.process.column_state": ("_GARBAGE",),
     "engine.process.record_execution": ("_ROWS_AT_ONCE",),

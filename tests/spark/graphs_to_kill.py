@@ -148,11 +148,48 @@ def windows() -> Drawn:
     return Drawn((sums,), CLOCK, {})
 
 
+def matches() -> Drawn:
+    """Row patterns over sessions that retract, and sums of what matched, which late records
+    correct; and the rows of matches on the first level, joined."""
+    sessions = (
+        _events(6)
+        .key_by("key")
+        .window(
+            lw.Sessions("3s"), trigger=_PATIENT, accumulation="retracting",
+            allowed_lateness="6s",
+        )
+        .aggregate(v=lw.sum("v"), n=lw.count())
+    )  # fmt: skip
+    grown = sessions.to_stream().key_by("key").match(
+        "low up+ down?",
+        define={"up": lw.col("v") > lw.prev("v"), "down": lw.col("n") < lw.matched("up").max("n")},
+        measures={"v": lw.sum("v"), "n": lw.count(of="up"), "values": lw.collect("v")},
+        within="15s",
+    )  # fmt: skip
+    sums = (
+        grown.to_stream()
+        .key_by(key=lw.lit(0))
+        .window(lw.FixedWindows("20s"), trigger=_PATIENT, accumulation="retracting")
+        .aggregate(v=lw.sum("v"), n=lw.count())
+    )
+    rises = _events(7).key_by("key").match(
+        "low up", define={"up": lw.col("v") > lw.prev("v")},
+        measures={"high": lw.last("v")}, within="9s", allowed_lateness="8s", rows="all",
+    )  # fmt: skip
+    pairs = (
+        rises.to_stream()
+        .select("key", "variable", "v")
+        .join(_events(8).select("key", "v"), on="key", within="2s", how="left")
+    )
+    return Drawn((grown, sums, pairs), CLOCK, {})
+
+
 GRAPHS: Mapping[str, Callable[[], Drawn]] = {
     "retractions": retractions,
     "process": process,
     "duplicates": duplicates,
     "windows": windows,
+    "matches": matches,
 }
 
 

@@ -19,6 +19,7 @@ ROWS = re.compile(r"\b(\w*Array|Mask|NDArray|ndarray|list|Sequence|Column|Bundle
 SEVERAL = {
     "kernels/plain.py: Arrived": "three results, unpacked where they are returned",
     "kernels/plain.py: Claims": "five results of different lengths, unpacked",
+    "kernels/pattern_tables.py: Found": "four results of different lengths, unpacked",
     "kernels/plain_merging.py: Gathered": "six results of different lengths, unpacked",
     "kernels/plain_merging.py: MergedRows": "seven results of different lengths, unpacked",
     "engine/records/stored_keys.py: StoredKey": "one key; its parts are no rows",

@@ -7,23 +7,18 @@ from typing import Any
 import numpy as np
 
 from lowwater.engine.keyed import persistence as stored
-from lowwater.engine.keyed.persistence import FACTS, FORMAT
+from lowwater.engine.keyed.persistence import WHAT, read_facts
+from lowwater.engine.keyed.rows_by_key import verify_rows_by_key
 from lowwater.engine.keyed.spilled_format import StoredParts, read_part_keys, read_records
-from lowwater.engine.records.stored_keys import read_keys
 from lowwater.errors import StateError
-from lowwater.state.arrays import NONE
-from lowwater.state.codec import decode
-from lowwater.state.formats import check_format, damaged, decoding
+from lowwater.state.formats import damaged, decoding
 from lowwater.state.hashed_places import Places, Queue, hashes_of, some_of
-from lowwater.state.journal import GroupReader
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
 from lowwater.state.side_columns import read_side
 from lowwater.state.store import StateStore
-from lowwater.time import Int64Array
 
 _AT_ONCE = 1 << 12
-_WHAT = "the stored state of a join or table"
 
 TABLES = {
     stored.FACTS: "facts",
@@ -52,21 +47,13 @@ def verify_records(store: StateStore, place: StoredPlace) -> None:
     Raises:
         StateError: There is nothing of it, or what there is is damaged.
     """
-    (data,) = store.get([place.prefix(FACTS)])
-    if data is None:
+    record = read_facts(store, place)
+    if record is None:
         raise StateError(f"there is nothing of the stage {place.stage!r}")
-    with decoding(_WHAT):
-        record = decode(data)
-        check_format(FORMAT, record["layout"])
-        ids = NONE
-        if record["keys"] is not None:
-            ids, _ = read_keys(store, place, stored.KEYS, record["keys"])
-        used = [
-            _read_side(store, place, number, side, record["facts"]["watermark"])
-            for number, side in enumerate(record["sides"])
-        ]
-        if not np.array_equal(np.unique(np.concatenate(used)), ids):
-            raise damaged(_WHAT, "records and keys do not go together")
+    with decoding(WHAT):
+        tables = {stored.FIRST_ROWS + 2 * at: side for at, side in enumerate(record["sides"])}
+        keys, watermark = (stored.KEYS, record["keys"]), record["facts"]["watermark"]
+        verify_rows_by_key(store, place, keys, tables, watermark, WHAT)
         _verify_spilled(store, place, record["spilled"], record["sides"])
 
 
@@ -95,37 +82,16 @@ def _verify_spilled(
                         if data:
                             read_side(data, many)
                     if (each.chunk.records["key"] >= np.diff(first)[each.part]).any():
-                        raise damaged(_WHAT, "a record is of no key")
+                        raise damaged(WHAT, "a record is of no key")
                 rows[number] += int(begin[-1])
             for name, (entries, queue) in queues.items():
                 wanted = list(queue.entries(list(values), parts.waits[name]))
                 if None in store.get(entries.keys(wanted, hashes_of(wanted))):
-                    raise damaged(_WHAT, "a key that is not in memory is not queued")
+                    raise damaged(WHAT, "a key that is not in memory is not queued")
                 queued[name] += len(wanted)
             count += len(values)
     if [count, *rows] != [record["parts"], *record["rows"]]:
-        raise damaged(_WHAT, f"{count} of {record['parts']} keys are there")
+        raise damaged(WHAT, f"{count} of {record['parts']} keys are there")
     for name, (entries, _) in queues.items():
         if sum(1 for found in entries.scans(store) for _ in found) != queued[name]:
-            raise damaged(_WHAT, "a key is queued whose records are in memory, or nowhere")
-
-
-def _read_side(
-    store: StateStore, place: StoredPlace, number: int, side: dict[str, Any], watermark: int
-) -> Int64Array:
-    """Read the rows of one side; return the ids of their keys."""
-    layouts = Layouts()
-    layouts.expect(side["layouts"])
-    table = stored.FIRST_ROWS + 2 * number
-    expired = watermark if side["expires"] else None
-    live = 0
-    keys = [NONE]
-    for _, group in GroupReader(store, place, table, side["rows"], expired):
-        for piece in group.pieces:
-            chunk = layouts.read(piece.chunk)
-            read_side(chunk.side, len(chunk))
-            keys.append(chunk.records["key"][piece.at].astype(np.int64))
-            live += len(piece.rows)
-    if live != side["live"]:
-        raise damaged(_WHAT, f"{live} of {side['live']} records are there")
-    return np.concatenate(keys)
+            raise damaged(WHAT, "a key is queued whose records are in memory, or nowhere")

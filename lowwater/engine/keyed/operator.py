@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.keyed.persistence import StoredSides
 from lowwater.engine.keyed.records import KeyedRecords
+from lowwater.engine.keyed.row_counts import have_rows
 from lowwater.engine.keyed.sides import LEFT, Side
 from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.columns import Column
@@ -371,7 +372,7 @@ class KeyedOperator(ABC):
         if self.keys is None or len(self.keys) <= 2 * sum(map(len, self.sides)) + garbage:
             return
         every = np.arange(self.keys.capacity)
-        kept = np.logical_or.reduce([side.has_rows(every) for side in self.sides])
+        kept = have_rows(every, [side.row_counts for side in self.sides])
         if self._stored is not None:
             self._stored.forget(kept)
         self.keys.retain(kept)

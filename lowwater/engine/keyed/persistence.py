@@ -1,4 +1,4 @@
-"""The durable form of joins and tables: the rows of each side, as columns, and their keys."""
+"""The durable form of joins and tables: the rows of each side, their keys, and what is spilled."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.engine.keyed.rows_by_key import StoredRowsByKey
 from lowwater.engine.keyed.spilled import SpilledKeys, Spilling
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.stored_keys import StoredKeys
-from lowwater.engine.records.stored_records import StoredRecords
-from lowwater.state.arrays import NONE, among, distinct, widened
+from lowwater.state.arrays import NONE, among, widened
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.key_layout import StoredPlace
+from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Int64Array, saturating_add_array
 
@@ -26,7 +26,7 @@ SPILLED, DUES, RIGHT_DUES, HOLDS = range(7, 11)
 """Tags of keys whose records are not in memory."""
 _FEWER = 0.94  # the fewer leave at once, the less it takes to write them
 _GROWN = 1.1
-_WHAT = "the stored state of a join or table"
+WHAT = "the stored state of a join or table"
 
 
 @final
@@ -54,9 +54,9 @@ class StoredSides:
         self._sides = operator.sides
         self._names = names
         self._place = place
-        self.keys = StoredKeys(place, KEYS)
-        self._rows = [self._stored_rows(number, due) for number, due in enumerate(dues)]
-        codecs = [rows.codec for rows in self._rows]
+        self._rows = StoredRowsByKey(place, KEYS, WHAT)
+        self.keys = self._rows.keys
+        codecs = [self._codec(number, due) for number, due in enumerate(dues)]
         tables = (SPILLED, DUES, RIGHT_DUES, HOLDS)
         self.spilled = SpilledKeys(operator, codecs, self.keys, place, tables)
         self._memory = memory
@@ -99,17 +99,7 @@ class StoredSides:
         self.keys.use(keys)
         leaving = self._leaving()
         self.spilled.write(batch, leaving)
-        sides = []
-        gone = [NONE]
-        for side, stored in zip(self._sides, self._rows, strict=True):
-            rows = stored.write(batch, facts["watermark"])
-            gone.append(side.gone_keys())
-            self.keys.want(side.table["key"][rows])
-            sides.append({"births": side.births, **stored.record()})
-        left = distinct(np.concatenate(gone))
-        held = np.logical_or.reduce([side.has_rows(left) for side in self._sides])
-        self.keys.drop(left[~held])
-        self.keys.write(batch)
+        sides = self._rows.write(batch, facts["watermark"])
         record = {
             "layout": FORMATS[FORMAT],
             "facts": facts,
@@ -150,7 +140,7 @@ class StoredSides:
         if few <= 0:
             return NONE
         ids = np.arange(keys.capacity)
-        rows = np.add.reduce([side.rows_of(ids) for side in self._sides])
+        rows = np.add.reduce([side.row_counts.of(ids) for side in self._sides])
         ids = ids[rows > 0]
         turns = np.zeros(len(ids), dtype=np.int64)
         some = ids < len(self._turns)
@@ -168,25 +158,15 @@ class StoredSides:
         Raises:
             StateError: What is stored is damaged.
         """
-        (data,) = store.get([self._place.prefix(FACTS)])
-        if data is None:
+        record = read_facts(store, self._place)
+        if record is None:
             return None
-        with decoding(_WHAT):
-            record = decode(data)
-            check_format(FORMAT, record["layout"])
+        with decoding(WHAT):
             facts: dict[str, int] = record["facts"]
             if facts.keys() != self._names or len(record["sides"]) != len(self._sides):
-                raise damaged(_WHAT, "its facts are not those of this one")
-            if record["groups"] != self._place.count:
-                groups = f"{record['groups']} key groups, not {self._place.count}"
-                raise damaged(_WHAT, f"it is in {groups}")
-            ids = self.keys.load(store, record["keys"])
-            used = [
-                self._fill(store, number, stored, facts["watermark"])
-                for number, stored in enumerate(record["sides"])
-            ]
-            if not np.array_equal(distinct(np.concatenate(used)), np.sort(ids)):
-                raise damaged(_WHAT, "records and keys do not go together")
+                raise damaged(WHAT, "its facts are not those of this one")
+            self._place.check_groups(record["groups"], WHAT)
+            ids = self._rows.load(store, record["keys"], record["sides"], facts["watermark"])
             self.spilled.resume(record["spilled"], ids)
             return facts
 
@@ -201,31 +181,36 @@ class StoredSides:
 
     def _check(self) -> None:
         """Assert what must hold between what is in memory and what is not. O(records)."""
+        self._rows._check()
         self.spilled._check()
 
-    def _fill(
-        self, store: StateStore, number: int, stored: dict[str, Any], watermark: int
-    ) -> Int64Array:
-        """Fill one side; return the keys of its rows."""
-        side = self._sides[number]
-        side.births = stored["births"]
-        rows = self._rows[number].load(store, stored, watermark, _WHAT)
-        return side.table["key"][rows]
-
-    def _stored_rows(self, number: int, after: int | None) -> StoredRecords:
+    def _codec(self, number: int, after: int | None) -> RowCodec:
+        """Track the changes of a side; return what packs its rows."""
         side = self._sides[number]
 
         def due(rows: Int64Array) -> Int64Array:
             return saturating_add_array(side.table["start"][rows], after or 0)
 
-        stored = StoredRecords(
-            side.table,
+        stored = self._rows.add(
             side,
-            self._place,
             FIRST_ROWS + 2 * number,
-            groups=lambda rows: self.keys.groups(side.table["key"][rows]),
             due=None if after is None else due,
+            kept=side,
             bags=side.bags,
         )
-        side.journal = stored.journal
-        return stored
+        return stored.codec
+
+
+def read_facts(store: StateStore, place: StoredPlace) -> dict[str, Any] | None:
+    """Return what is stored beside the rows of a join or table; ``None`` if nothing is.
+
+    Raises:
+        StateError: It is damaged, or of another layout.
+    """
+    (data,) = store.get([place.prefix(FACTS)])
+    if data is None:
+        return None
+    with decoding(WHAT):
+        record: dict[str, Any] = decode(data)
+        check_format(FORMAT, record["layout"])
+        return record

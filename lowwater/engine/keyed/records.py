@@ -10,11 +10,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.keyed.row_counts import RowCounts
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.kept_records import KeptRecords
 from lowwater.engine.window.aggregation import Aggregation
 from lowwater.kernels import kernels
-from lowwater.state.arrays import NONE, Scratch, run_starts, widened
+from lowwater.state.arrays import NONE, Scratch, run_starts
 from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.journal import Journal
@@ -31,7 +32,7 @@ class KeyedRecords:
 
     Columns of ``table``: ``key`` (id), ``start`` (the event time), ``born`` (rank of arrival); for
     an input with retractions ``hash`` (of the record); and those that its user adds. ``by_time``
-    has an entry for each row.
+    has an entry for each row, and ``row_counts`` counts those of each key.
 
     Args:
         types: The columns of the records, as far as they are known before any has come.
@@ -58,9 +59,8 @@ class KeyedRecords:
         self.births = 0
         self.by_time = Deadlines()
         self.journal: Journal | None = None
-        self.left: list[Int64Array] = []
+        self.row_counts = RowCounts()
         self._gone: list[Int64Array] = []
-        self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
         self._scratch = Scratch()
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class KeyedRecords:
         self.kept.put(rows, columns)
         self.segments.insert(rows)
         self.by_time.push(times, rows)
-        self._count_keys(keys, 1)
+        self.row_counts.add(keys)
         self.touch(rows)
         return rows
 
@@ -195,28 +195,11 @@ class KeyedRecords:
         """Report rows whose stored form is out of date, because their column was converted."""
         self.kept.note_changes(changed)
 
-    def gone_keys(self) -> Int64Array:
-        """Return keys that have lost rows since the last call."""
-        left = np.concatenate(self.left) if self.left else NONE
-        self.left = []
-        return left
-
-    def rows_of(self, keys: Int64Array) -> Int64Array:
-        """Return how many rows each key has here."""
-        count = np.zeros(len(keys), dtype=np.int64)
-        known = keys < len(self._key_rows)
-        count[known] = self._key_rows[keys[known]]
-        return count
-
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the records take, about."""
         bags = sum(bag.nbytes for bag in self.bags().values())
-        return len(self.table) * self.table.row_bytes + self._key_rows.nbytes + bags
-
-    def has_rows(self, keys: Int64Array) -> NDArray[np.bool_]:
-        """Return which keys have rows here."""
-        return self.rows_of(keys) > 0
+        return len(self.table) * self.table.row_bytes + self.row_counts.nbytes + bags
 
     def touch(self, rows: Int64Array) -> None:
         """Note that rows, distinct ones, changed."""
@@ -254,25 +237,14 @@ class KeyedRecords:
     def _find_again(self, rows: Int64Array) -> None:
         self.segments.insert(rows)
         self.by_time.push(self.table["start"][rows], rows)
-        self._count_keys(self.table["key"][rows], 1)
+        self.row_counts.add(self.table["key"][rows])
 
     def _release(self, rows: Int64Array) -> None:
         keys = self.table["key"][rows]
         self.touch(rows)
         self.aggregation.release(rows)
         self.table.release(rows)
-        self._count_keys(keys, -1)
-        if self.journal is not None:
-            self.left.append(keys)
-
-    def _count_keys(self, keys: Int64Array, by: int) -> None:
-        need = int(keys.max(initial=-1)) + 1
-        if need > len(self._key_rows):
-            self._key_rows = widened(self._key_rows, 2 * need)
-        if by > 0:
-            kernels().add_at(self._key_rows, keys, 1)
-        else:
-            kernels().add_at(self._key_rows, keys, -1)
+        self.row_counts.remove(keys)
 
     def _check(self) -> None:
         """Assert what must hold between rows, keys and how they are found. O(rows)."""
@@ -280,8 +252,7 @@ class KeyedRecords:
         self.segments._check()
         rows = self.table.live()
         assert len(self.segments) == len(rows)
-        counts = np.bincount(self.table["key"][rows], minlength=len(self._key_rows))
-        assert np.array_equal(counts, self._key_rows)
+        self.row_counts._check(self.table["key"][rows])
         assert not self._gone
 
 

@@ -2,9 +2,9 @@
 
 Such a condition is no bit of a row: it may be true of the same row after one parse and false after
 another. So failures cannot be remembered, and the time may grow exponentially with the rows of a
-match. But where no such variable can follow, the tables of the plain search settle what comes; and
-if their bits leave no match even with every such condition true, only the reach of an attempt is
-still open, and the search is cut where it cannot grow either.
+match. Two tables of the plain search cut it short. If there is no match even with every such
+condition true, only the reach of an attempt is open; and that is settled, too, where it is the same
+with every such condition true and with every one false, or where it cannot grow.
 """
 
 from __future__ import annotations
@@ -83,11 +83,13 @@ def find_matches_carefully(
     takers = range(1, program.variables + 1)
     dependent = np.zeros(len(program.x), dtype=np.bool_)
     dependent[1 : program.variables + 1] = [program.label[state] in depends for state in takers]
-    is_free = ~_reaching(program, dependent)
     found: list[Found] = []
     for keys in groups_of(program, begin[1:] - first):
         low, high = first[keys], begin[keys + 1]
         tables = tables_of(program, low, high, times, bits)
+        surely = tables.touches
+        if dependent.any():
+            surely = tables_of(program, low, high, times, bits, dependent).touches
         if search.skip == TO_NEXT:
             starts, key = expand_ranges(low, high - low)
             size = max(1, _CELLS_AT_ONCE // int(high[0] - low[0]))
@@ -96,7 +98,7 @@ def find_matches_carefully(
         for at in range(0, len(starts), size):
             part = slice(at, at + size)
             attempts = _Attempts(
-                program, search, tables, times, bits, dependent, is_free, test, absent,
+                program, search, tables, surely, times, bits, dependent, test, absent,
                 starts[part], key[part], reach,
             )  # fmt: skip
             attempts.run()
@@ -104,19 +106,6 @@ def find_matches_carefully(
                 next_start[keys[key[part]]] = attempts.undecided
             found += attempts.found
     return in_order(reach, next_start, found)
-
-
-def _reaching(program: Program, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the states from which a wanted one can be reached."""
-    reaching = wanted.copy()
-    has_other = program.y >= 0
-    while True:
-        more = reaching.copy()
-        more[1:] |= reaching[program.x[1:]]
-        more[has_other] |= reaching[program.y[has_other]]
-        if (more == reaching).all():
-            return reaching
-        reaching = more
 
 
 @final
@@ -128,10 +117,10 @@ class _Attempts:
         program: Program,
         search: Search,
         tables: Tables,
+        surely: Int64Array,
         times: Int64Array,
         bits: NDArray[np.uint64],
         dependent: NDArray[np.bool_],
-        is_free: NDArray[np.bool_],
         test: Test,
         absent: AbsentRows,
         starts: Int64Array,
@@ -143,7 +132,7 @@ class _Attempts:
         self.undecided = tables.high[key]
         self._program, self._search, self._tables = program, search, tables
         self._times, self._bits, self._masks = times, bits, program.masks
-        self._dependent, self._is_free, self._test = dependent, is_free, test
+        self._surely, self._dependent, self._test = surely, dependent, test
         self._absent = absent
         self._written = reach
         self._start, self._key, self._high = starts.copy(), key, tables.high[key]
@@ -184,10 +173,9 @@ class _Attempts:
         ends = self._tables.ends[cell]
         touched = np.minimum(self._tables.touches[cell], bound)
         fails = (ends > bound) | (ends == END_OF_TIME)
-        is_free = self._is_free[state]
-        fails &= is_free | (touched <= reach)
-        looked = active[fails & is_free]
-        self._reach[looked] = np.maximum(self._reach[looked], touched[fails & is_free])
+        fails &= (touched <= reach) | (touched == np.minimum(self._surely[cell], bound))
+        looked = active[fails]
+        self._reach[looked] = np.maximum(self._reach[looked], touched[fails])
         return fails
 
     def _split(self, split: Int64Array) -> None:

@@ -43,8 +43,8 @@ class Conditions:
         self._columns = {self.labels[name]: column for name, column in rules.columns.items()}
         if rules.absence is not None:
             self._columns[self.absent_bit] = rules.absence.column
-        self._before = {self.labels[name]: one for name, one in rules.before.items()}
-        self.bits = frozenset((*self._columns, *self._before)) - {self.absent_bit}
+        self._before = rules.before
+        self.bits = frozenset(self.labels[name] for name in (*rules.columns, *rules.before))
         """The numbers of the variables that have a bit."""
         self.depth = max(
             (
@@ -92,8 +92,8 @@ class Conditions:
             return
         changed = rows.rows[at]
         bits = table["bits"][changed]
-        for bit, condition in self._before.items():
-            truths = values.truths(condition, at, None, DEFINE)
+        for name, truths in values.truths(self._before, at, None, DEFINE).items():
+            bit = self.labels[name]
             mask = np.int64(1) << np.int64(bit)
             bits = np.where(truths, bits | mask, bits & ~mask)
         table["bits"][changed] = bits

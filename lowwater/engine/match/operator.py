@@ -34,6 +34,7 @@ from lowwater.time import (
     Int64Array,
     format_instant,
     saturating_add,
+    saturating_add_array,
 )
 from lowwater.watermark import Hold
 
@@ -176,7 +177,11 @@ class MatchOperator(KeyedOperator):
         return self._done(emitted, late)
 
     def _changed(self, bundle: Bundle) -> Emitted | None:
-        """Add and take back rows; return what that changes."""
+        """Add and take back rows; return what that changes.
+
+        Rows that the watermark has not passed decide nothing yet: their keys are searched when it
+        passes them.
+        """
         bits = self._conditions.of_bundle(bundle)
         if self._search.skips_idle_rows:
             some = np.flatnonzero(bits)
@@ -184,24 +189,46 @@ class MatchOperator(KeyedOperator):
             if not some.size:
                 return None
         _, keys = self._encode(bundle)
-        first = np.sort(np.unique(keys, return_index=True)[1])
         signs = bundle.signs
-        taken_back = signs is not None and bool((signs < 0).any())
-        if taken_back:
+        if signs is not None and (signs < 0).any():
             self._apply(bundle, keys, bits)
+            return self._settled(_in_order_of_arrival(keys), every=True, in_turn=False)
+        hashes = record_hashes(self._seen(bundle)) if self._signed else None
+        rows = self._insert(bundle, keys, bits, hashes)
+        if self.rules.emit == "early":
+            late = np.ones(len(rows), dtype=np.bool_)
         else:
-            hashes = record_hashes(self._seen(bundle)) if self._signed else None
-            self._insert(bundle, keys, bits, hashes)
-        return self._settled(keys[first], every=taken_back, in_turn=False)
+            late = bundle.times < self._horizon
+        if not late.all():
+            due = saturating_add_array(bundle.times, self._passes_after)
+            self._rows.table["due"][rows] = due  # the queue of rows by time tells when
+            if self._passes_after > 1:  # the watermark may pass it long before
+                self._rows.table["holds"][rows] = True
+                self._holds.push(bundle.times, rows)
+        if not late.any():
+            return None
+        return self._settled(_in_order_of_arrival(keys[late]), every=False, in_turn=False)
+
+    @property
+    def _horizon(self) -> int:
+        """The instant below which rows count for what comes out (P-6)."""
+        lateness = self.rules.lateness_us if self.rules.emit == "final" else 0
+        return saturating_add(self.watermark, -lateness)
+
+    @property
+    def _passes_after(self) -> int:
+        """How long after its time the watermark has passed a row, in microseconds."""
+        return saturating_add(self.rules.lateness_us if self.rules.emit == "final" else 0, 1)
 
     def _insert(
         self, bundle: Bundle, keys: Int64Array, bits: Int64Array, hashes: Int64Array | None
-    ) -> None:
+    ) -> Int64Array:
         columns = {
             name: column for name, column in bundle.values.items() if self._search.keeps(name)
         }
         rows = self._rows.insert(keys, bundle.times, columns, hashes)
         self._rows.table["bits"][rows] = bits
+        return rows
 
     def _apply(self, bundle: Bundle, keys: Int64Array, bits: Int64Array) -> None:
         """Insert rows and take rows back (P-13).
@@ -251,6 +278,9 @@ class MatchOperator(KeyedOperator):
         else:
             times, rows = self._dues.pop(to)
             rows = rows[self._is_due(times, rows)]
+            times, passed = self._rows.by_time.pop(saturating_add(to, -self._passes_after))
+            due = saturating_add_array(times, self._passes_after)
+            rows = np.concatenate((rows, passed[self._is_due(due, passed)]))
         emitted = None
         if rows.size:
             emitted = self._settled(distinct(table["key"][rows]), every=False, in_turn=True)
@@ -328,6 +358,11 @@ class MatchOperator(KeyedOperator):
 
 
 _STALE = 1 << 16
+
+
+def _in_order_of_arrival(keys: Int64Array) -> Int64Array:
+    """Return the distinct keys, in order of the first place of each."""
+    return keys[np.sort(np.unique(keys, return_index=True)[1])]
 
 
 def uncancelled(same: Int64Array, signs: NDArray[np.int8]) -> Int64Array:

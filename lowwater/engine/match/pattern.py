@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TypeAlias, assert_never, final
 
 __all__ = [
     "AnyRow",
@@ -93,9 +93,12 @@ def _children(node: Node) -> tuple[Node, ...]:
             return parts
         case Choice(branches):
             return branches
-        case Repeat():
-            return (node.part,)
-    return ()
+        case Repeat(part):
+            return (part,)
+        case Variable() | AnyRow():
+            return ()
+        case _:
+            assert_never(node)
 
 
 def shortest(node: Node) -> int:
@@ -107,7 +110,10 @@ def shortest(node: Node) -> int:
             return min(map(shortest, branches))
         case Repeat():
             return node.least * shortest(node.part)
-    return 1
+        case Variable() | AnyRow():
+            return 1
+        case _:
+            assert_never(node)
 
 
 def longest(node: Node) -> float:
@@ -122,7 +128,10 @@ def longest(node: Node) -> float:
             if not of_part or node.most == 0:
                 return 0
             return float("inf") if node.most is None else node.most * of_part
-    return 1
+        case Variable() | AnyRow():
+            return 1
+        case _:
+            assert_never(node)
 
 
 def may_be_empty(node: Node) -> bool:
@@ -149,7 +158,10 @@ def takes_no_row(node: Node) -> bool:
             may_go_on = node.most is None or node.most > node.least
             more_first = may_go_on and node.greedy and longest(node.part) > 0
             return not more_first and (node.least == 0 or takes_no_row(node.part))
-    return False
+        case Variable() | AnyRow():
+            return False
+        case _:
+            assert_never(node)
 
 
 def optional_variables(node: Node) -> frozenset[str]:
@@ -165,9 +177,12 @@ def _needed(node: Node) -> frozenset[str]:
             return frozenset().union(*map(_needed, parts))
         case Choice(branches):
             return frozenset.intersection(*map(_needed, branches))
-        case Repeat() if node.least > 0:
-            return _needed(node.part)
-    return frozenset()
+        case Repeat():
+            return _needed(node.part) if node.least > 0 else frozenset()
+        case AnyRow():
+            return frozenset()
+        case _:
+            assert_never(node)
 
 
 def first_variables(node: Node) -> frozenset[str]:
@@ -184,6 +199,9 @@ def first_variables(node: Node) -> frozenset[str]:
             return names
         case Choice(branches):
             return frozenset().union(*map(first_variables, branches))
-        case Repeat() if node.most != 0:
-            return first_variables(node.part)
-    return frozenset()
+        case Repeat():
+            return first_variables(node.part) if node.most != 0 else frozenset()
+        case AnyRow():
+            return frozenset()
+        case _:
+            assert_never(node)

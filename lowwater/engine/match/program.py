@@ -13,7 +13,7 @@ are tried in the order of preference.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import assert_never, final
 
 import numpy as np
 
@@ -150,7 +150,10 @@ class _Compiler:
                 for other in reversed(others):
                     entry = self._split(other, entry)
                 return entry
-        return self._repeated(node, taken, untaken)
+            case Repeat():
+                return self._repeated(node, taken, untaken)
+            case _:
+                assert_never(node)
 
     def _in_turn(self, parts: Sequence[Node], taken: int, untaken: int) -> int:
         for place in range(len(parts) - 1, -1, -1):

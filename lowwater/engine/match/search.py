@@ -216,7 +216,7 @@ class _Tests:
             return self._python.truths(name, condition, starts, places, labels, depth)
         at, search = expand_ranges(np.zeros(len(depth), dtype=np.int64), depth)
         taken = Taken(len(starts), search, starts[search] + at, labels[search, at])
-        return self._values.truths(condition, places, taken, DEFINE)
+        return self._values.truths({name: condition}, places, taken, DEFINE)[name]
 
 
 def _first_from(
@@ -250,9 +250,11 @@ def _decided_at(key: Int64Array, reach: Int64Array, delay: int, *, turns: bool) 
     at = reach
     if turns and len(key):
         # The latest so far of each key: ranks of instants, told apart by an offset for each key.
-        instants, rank = np.unique(reach, return_inverse=True)
-        so_far = np.maximum.accumulate(key * len(instants) + rank) - key * len(instants)
-        at = instants[so_far]
+        order = kernels().argsort(reach)
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        so_far = np.maximum.accumulate(key * len(order) + rank) - key * len(order)
+        at = reach[order[so_far]]
     return saturating_add_array(at, saturating_add(delay, 1))
 
 

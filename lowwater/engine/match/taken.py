@@ -17,9 +17,10 @@ from lowwater.engine.match.references import plain_columns, references_in
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.elementwise import comparison_of
 from lowwater.engine.records.evaluation import evaluated
 from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.other_rows import MatchedValue, Prev
+from lowwater.engine.records.other_rows import MatchedValue, Prev, reference_of
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.aggregation import Aggregation
@@ -105,45 +106,83 @@ class Values:
             taken: What each has taken so far; ``None`` if it does not refer to that.
             where: What it is, for messages.
         """
-        columns = {
-            name: self._rows.column(name).take(at) for name in plain_columns(expression) or ()
-        }
-        for reference in references_in(expression):
-            if isinstance(reference, Prev):
-                columns[reference.name] = self._rows.before(reference).take(at)
-            else:
-                assert taken is not None
-                columns[reference.name] = self._matched(reference, taken)
-        found = evaluated(where, Records(columns, len(at)), Expressions((), {_VALUE: expression}))
-        column = found.columns[_VALUE]
+        return self._together({_VALUE: expression}, at, taken, where)[_VALUE]
+
+    def _together(
+        self, expressions: Mapping[str, Any], at: Int64Array, taken: Taken | None, where: str
+    ) -> dict[str, Column]:
+        """Return the values of expressions by name, as :meth:`computed` does."""
+        columns: dict[str, Column] = {}
+        for expression in expressions.values():
+            for name in plain_columns(expression) or ():
+                if name not in columns:
+                    columns[name] = self._rows.column(name).take(at)
+            for reference in references_in(expression):
+                if reference.name not in columns:
+                    columns[reference.name] = self._operand(reference.name, at, taken)
+        found = evaluated(where, Records(columns, len(at)), Expressions((), dict(expressions)))
         if found.rows is None:
-            return column
+            return found.columns
+        if len(expressions) > 1:  # one that fails for a row says nothing of the others
+            return {name: self.computed(one, at, taken, where) for name, one in expressions.items()}
+        if not len(found.rows):
+            return {name: Column.of_objects([None] * len(at)) for name in expressions}
         place = np.zeros(len(at), dtype=np.int64)
         place[found.rows] = np.arange(len(found.rows))
         inside = np.zeros(len(at), dtype=np.bool_)
         inside[found.rows] = True
-        if not len(found.rows):
-            return Column.of_objects([None] * len(at))
-        return masked(column.take(place), inside)
+        return {name: masked(column.take(place), inside) for name, column in found.columns.items()}
 
-    def truths(self, expression: Any, at: Int64Array, taken: Taken | None, where: str) -> Mask:
-        """Return where a condition is true; null is not.
+    def truths(
+        self, conditions: Mapping[str, Any], at: Int64Array, taken: Taken | None, where: str
+    ) -> dict[str, Mask]:
+        """Return where conditions are true; null is not.
 
         Raises:
-            DataError: It is neither true nor false.
+            DataError: One is neither true nor false.
         """
-        column = self.computed(expression, at, taken, where)
-        if column.is_null() or not len(column):
-            return np.zeros(len(at), dtype=np.bool_)
-        if column.data.dtype == object:
-            return np.array([one is True for one in column.to_list()], dtype=np.bool_)
-        if column.data.dtype != np.bool_:
-            raise DataError(
-                f"the condition {expression!r} is of type {column.type}, not bool",
-                where=where,
-                hint="Compare something",
-            )
-        return column.data if column.valid is None else column.data & column.valid
+        found: dict[str, Mask] = {}
+        left: dict[str, Any] = {}
+        for name, condition in conditions.items():
+            truths = self._compared(condition, at, taken)
+            if truths is None:
+                left[name] = condition
+            else:
+                found[name] = truths
+        if left:
+            columns = self._together(left, at, taken, where)
+            found |= {name: _truths(left[name], columns[name], where) for name in left}
+        return found
+
+    def _compared(self, condition: Any, at: Int64Array, taken: Taken | None) -> Mask | None:
+        """Return where a condition that compares two columns of numbers is true.
+
+        The shortcut for what most conditions are; ``None`` for all others.
+        """
+        compared = comparison_of(condition)
+        if compared is None:
+            return None
+        name, operation, other = compared
+        left, right = self._operand(name, at, taken), self._operand(other, at, taken)
+        if left.type != right.type or left.data.dtype != right.data.dtype:
+            return None
+        if left.data.dtype not in (np.int64, np.float64):
+            return None
+        truths: Mask = getattr(left.data, operation)(right.data)
+        for valid in (left.valid, right.valid):
+            if valid is not None:
+                truths = truths & valid
+        return truths
+
+    def _operand(self, name: str, at: Int64Array, taken: Taken | None) -> Column:
+        """Return the values of a column, which may be a virtual one."""
+        reference = reference_of(name)
+        if reference is None:
+            return self._rows.column(name).take(at)
+        if isinstance(reference, Prev):
+            return self._rows.before(reference).take(at)
+        assert taken is not None
+        return self._matched(reference, taken)
 
     def _matched(self, reference: MatchedValue, taken: Taken) -> Column:
         """Return a value over the rows of a variable, one for each match."""
@@ -224,6 +263,20 @@ class Values:
             truths = given.data.astype(np.bool_)
             found = found & (truths if given.valid is None else truths & given.valid)
         return Column(found)
+
+
+def _truths(expression: Any, column: Column, where: str) -> Mask:
+    if column.is_null() or not len(column):
+        return np.zeros(len(column), dtype=np.bool_)
+    if column.data.dtype == object:
+        return np.array([one is True for one in column.to_list()], dtype=np.bool_)
+    if column.data.dtype != np.bool_:
+        raise DataError(
+            f"the condition {expression!r} is of type {column.type}, not bool",
+            where=where,
+            hint="Compare something",
+        )
+    return column.data if column.valid is None else column.data & column.valid
 
 
 _OF = "of "

@@ -6,18 +6,18 @@ from typing import Any, final
 
 import numpy as np
 
+from lowwater.engine.keyed.rows_by_key import StoredRowsByKey
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.stored_facts import KEYS, ROWS, WAITING, WHAT, StoredFacts
 from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
-from lowwater.engine.records.stored_keys import StoredKeys
-from lowwater.state.arrays import NONE
 from lowwater.state.codec import Encoded
 from lowwater.state.formats import damaged
-from lowwater.state.journal import Journal
-from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import START_OF_TIME, Int64Array
+from lowwater.time import Int64Array
+
+_COUNTS = ("births", "rows", "live")
+"""What is stored of the table among the facts."""
 
 
 @final
@@ -42,41 +42,24 @@ class StoredColumns:
         self._state = state
         self._facts = facts
         place = facts.place
-        self._keys = StoredKeys(place, KEYS)
+        self._rows = StoredRowsByKey(place, KEYS, WHAT)
+        self._rows.add(state, ROWS)
         self._keys_encoded = Encoded(None)
         self._keys_were: dict[str, Any] | None = None
         self._waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
-        state.on_forgetting = self._keys.forget
-        self._codec = RowCodec(state.table)
-        self._journal = state.journal = Journal(
-            self._codec,
-            place,
-            ROWS,
-            groups=lambda rows: self._keys.groups(state.table["key"][rows]),
-        )
+        state.on_forgetting = self._rows.keys.forget
 
     def write(self, batch: Batch, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts."""
-        state = self._state
-        self._keys.use(state.keys)
-        rows = self._journal.write(batch)
-        self._keys.drop(state.gone_keys())
-        self._keys.want(state.table["key"][rows])
-        self._keys.write(batch)
-        keys = self._keys.record()
+        self._rows.keys.use(self._state.keys)
+        (table,) = self._rows.write(batch, facts["watermark"])
+        keys = self._rows.keys.record()
         if keys != self._keys_were:
             self._keys_encoded, self._keys_were = Encoded(keys), keys
-        beside: dict[str, Any] = {
-            "keys": self._keys_encoded,
-            "table": self._codec.layouts.stored,
-        }
+        beside: dict[str, Any] = {"keys": self._keys_encoded, "table": table["layouts"]}
         if self._waiting is not None:
             beside["waiting"] = self._waiting.write(batch, facts["watermark"])
-        counts = {
-            "births": state.births,
-            "rows": self._journal.limit,
-            "live": len(state.table),
-        }
+        counts = {name: table[name] for name in _COUNTS}
         self._facts.write(batch, {**facts, **counts}, **beside)
 
     def load(self, store: StateStore) -> dict[str, int] | None:
@@ -97,27 +80,19 @@ class StoredColumns:
         Raises:
             StateError: What is stored is damaged.
         """
-        state, facts = self._state, record["facts"]
-        state.births = facts["births"]
-        self._facts.check_groups(record)
-        ids = self._keys.load(store, record["keys"])
-        state.keys = self._keys.keys
-        self._codec.layouts.expect(record["table"])
-        for pieces in self._journal.load(store, facts["rows"], START_OF_TIME):
-            state.table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
-            for piece in pieces:
-                self._codec.fill(piece.rows, self._codec.layouts.read(piece.chunk), piece.at)
-        self._check(state.table.restore_prepared(), ids, facts)
+        facts = record["facts"]
+        self._facts.place.check_groups(record["groups"], WHAT)
+        table = {**{name: facts[name] for name in _COUNTS}, "layouts": record["table"]}
+        self._rows.load(store, record["keys"], [table], facts["watermark"])
+        self._state.keys = self._rows.keys.keys
+        self._check(self._state.table.live())
         if self._waiting is not None:
             self._waiting.load(store, record["waiting"], facts["watermark"])
 
-    def _check(self, rows: Int64Array, ids: Int64Array, facts: dict[str, Any]) -> None:
+    def _check(self, rows: Int64Array) -> None:
+        """Raise unless rows are what rows of the process can be, each there once."""
         state, table = self._state, self._state.table
         keys, start, end = (table[name][rows] for name in ("key", "start", "end"))
-        if len(rows) != facts["live"]:
-            raise damaged(WHAT, f"{len(rows)} of {facts['live']} rows are there")
-        if not np.array_equal(np.unique(keys), np.sort(ids)):
-            raise damaged(WHAT, "rows and keys do not go together")
         order = np.lexsort((end, start, keys))
         same = [np.diff(column[order]) == 0 for column in (keys, start, end)]
         if np.logical_and.reduce(same).any():

@@ -7,12 +7,13 @@ from typing import final
 
 import numpy as np
 
+from lowwater.engine.keyed.row_counts import RowCounts
 from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument
 from lowwater.kernels import kernels
-from lowwater.state.arrays import NONE, Scratch, widened
+from lowwater.state.arrays import NONE, Scratch
 from lowwater.state.journal import Journal
 from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -59,8 +60,7 @@ class ColumnState:
         self.births = 0
         self.journal: Journal | None = None
         self.on_forgetting: Callable[[Mask], None] | None = None
-        self.left: list[Int64Array] = []
-        self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
+        self.row_counts = RowCounts()
         self._touched: list[Int64Array] = []
         self.scratch = Scratch()
 
@@ -68,10 +68,7 @@ class ColumnState:
         """Return the key id of each element."""
         if self.keys is None:
             self.keys = KeyDictionary(len(columns))
-        ids = self.keys.encode(columns)
-        if self.keys.capacity > len(self._key_rows):
-            self._key_rows = widened(self._key_rows, 2 * self.keys.capacity)
-        return ids
+        return self.keys.encode(columns)
 
     def rows(
         self, keys: Int64Array, start: Int64Array | None, end: Int64Array | None
@@ -87,7 +84,7 @@ class ColumnState:
             new = first[fresh[first]]
             self.table["born"][new] = self.births + np.arange(len(new))
             self.births += len(new)
-            kernels().add_at(self._key_rows, self.table["key"][new], 1)
+            self.row_counts.add(self.table["key"][new])
         self.touch(rows)
         return rows, new
 
@@ -148,15 +145,7 @@ class ColumnState:
         if self.journal is not None:
             self.journal.touch(rows)
         self.table.release(rows)
-        kernels().add_at(self._key_rows, keys, -1)
-        if self.journal is not None:
-            self.left.append(keys)
-
-    def gone_keys(self) -> Int64Array:
-        """Return the keys that have lost their last row since the last call."""
-        left = np.concatenate(self.left) if self.left else NONE
-        self.left = []
-        return left[self._key_rows[left] == 0]
+        self.row_counts.remove(keys)
 
     def by_birth(self, rows: Int64Array) -> Int64Array:
         """Return rows in the order in which they came to be."""
@@ -172,15 +161,12 @@ class ColumnState:
         """Recycle the ids of keys without a row, once most have none. Amortised."""
         if self.keys is None or len(self.keys) <= 2 * len(self.table) + _GARBAGE:
             return
-        kept = self._key_rows[: self.keys.capacity] > 0
+        kept = self.row_counts.of(np.arange(self.keys.capacity)) > 0
         if self.on_forgetting is not None:
             self.on_forgetting(kept)
         self.keys.retain(kept)
 
     def rebuild(self, rows: Int64Array) -> None:
         """Rebuild what is not stored: how rows are found, and what is counted per key."""
-        keys = self.table["key"][rows]
-        if self.keys is not None and self.keys.capacity > len(self._key_rows):
-            self._key_rows = np.zeros(2 * self.keys.capacity, dtype=np.int64)
-        kernels().add_at(self._key_rows, keys, 1)
+        self.row_counts.add(self.table["key"][rows])
         self.index.insert(rows)

@@ -146,7 +146,7 @@ class StoredProcess:
         Raises:
             StateError: What is stored is damaged.
         """
-        self._facts.check_groups(record)
+        self._facts.place.check_groups(record["groups"], WHAT)
         for number, part in self._parts.items():
             self._fill(store, record, number, part)
 

@@ -96,12 +96,6 @@ class StoredFacts:
                 self._placement.resume(lateness, facts["watermark"], gone_until)
             return facts
 
-    def check_groups(self, record: dict[str, Any]) -> None:
-        """Raise ``StateError`` unless what is stored is in as many key groups as the place."""
-        if record["groups"] != self.place.count:
-            groups = f"{record['groups']} key groups, not {self.place.count}"
-            raise damaged(WHAT, f"it is in {groups}")
-
     def _declared(self) -> list[list[Any]]:
         cells, timers = self._definition.cells, self._definition.timers
         return [["cell", name, each.kind, each.dtype] for name, each in cells.items()] + [

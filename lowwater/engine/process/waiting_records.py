@@ -8,12 +8,12 @@ from typing import Any, final
 
 import numpy as np
 
+from lowwater.engine.keyed.rows import StoredRows
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.kept_records import KeptRecords
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.steps import Bundle, PlainRecords
-from lowwater.engine.records.stored_records import StoredRecords
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.journal import Journal
 from lowwater.state.key_layout import StoredPlace
@@ -206,13 +206,14 @@ class StoredWaiting:
     def __init__(self, waiting: WaitingRecords, place: StoredPlace, tag: int) -> None:
         table = waiting.table
         self._waiting = waiting
-        self._rows = StoredRecords(
+        self._rows = StoredRows(
             table,
-            waiting.kept,
             place,
             tag,
+            "the waiting records of a process",
             groups=lambda rows: table["group"][rows],
             due=lambda rows: saturating_add_array(table["start"][rows], 1),
+            kept=waiting.kept,
         )
         waiting.journal, waiting.place = self._rows.journal, place
 
@@ -230,7 +231,7 @@ class StoredWaiting:
         """
         self._waiting.births = record["births"]
         self._waiting.names = [tuple(each) for each in record.get("names", ())]
-        self._rows.load(store, record, watermark, "the waiting records of a process")
+        self._rows.load(store, record, watermark)
         self._waiting.rebuild()
 
 

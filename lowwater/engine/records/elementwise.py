@@ -18,6 +18,9 @@ _WITHIN_ROW = frozenset(
 )
 """The kinds of operations of narwhals whose result for a row depends on that row alone."""
 
+COMPARISONS = frozenset({"__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"})
+"""The operations that compare."""
+
 _GUESSES = frozenset({"str.to_datetime", "str.to_date"})
 """Operations that, without a format, take it from the first values that they are given."""
 
@@ -198,6 +201,28 @@ def copied_column(expression: Any) -> str | None:
         return None
     names = nodes[0].kwargs["names"]
     return str(names[0]) if len(names) == 1 else None
+
+
+def comparison_of(expression: Any) -> tuple[str, str, str] | None:
+    """Return the columns that an expression compares, and how; ``None`` if it is anything else.
+
+    >>> import narwhals as nw
+    >>> comparison_of(nw.col("price") < nw.col("limit"))
+    ('price', '__lt__', 'limit')
+
+    Returns:
+        (column on the left, name of the operation, column on the right).
+    """
+    nodes = _nodes(expression)
+    if nodes is None or len(nodes) != 2 or nodes[1].name not in COMPARISONS:
+        return None
+    first, compared = nodes
+    names = first.kwargs.get("names", ())
+    if first.kind.name != "COL" or len(names) != 1 or len(compared.exprs) != 1:
+        return None
+    (other,) = compared.exprs
+    right = None if isinstance(other, str) else copied_column(other)
+    return None if right is None else (str(names[0]), compared.name, right)
 
 
 def operations(expression: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:

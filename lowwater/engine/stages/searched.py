@@ -168,7 +168,7 @@ class Searched(StageKind):
         return {**found, **{n: types.given.get(n) or kind for n, kind in measures.items()}}
 
     def findings(self, stage: Stage, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
-        from lowwater.engine.stages.match_advice import match_findings
+        from lowwater.engine.stages.pattern_advice import match_findings
 
         yield from match_findings(self.rules, where, upstream)
 

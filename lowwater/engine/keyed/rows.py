@@ -1,4 +1,4 @@
-"""The durable form of a table with whole records in its rows."""
+"""The durable form of the rows of a table, whoever's they are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from lowwater.state.arrays import NONE
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
-from lowwater.state.journal import Due, Groups, Journal
+from lowwater.state.journal import Due, GroupReader, Groups, Journal
 from lowwater.state.key_layout import StoredPlace
-from lowwater.state.row_codec import RowCodec
+from lowwater.state.row_codec import Layouts, RowCodec
+from lowwater.state.side_columns import read_side
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
@@ -32,41 +33,42 @@ class Kept(Protocol):
 
 
 @final
-class StoredRecords:
+class StoredRows:
     """Writes the rows that changed, and reads them all.
 
     ``journal`` is to be told which rows change; ``codec`` packs rows.
 
     Args:
         table: The rows.
-        kept: What is in the columns of the records.
         place: Where they are stored.
         tag: Tag of their blocks in the store; the next one is that of deletions.
+        what: What they are part of, for messages.
         groups: Returns the key group of rows.
         due: Returns when rows expire: they are gone once the watermark is there; ``None``: never.
+        kept: What is in the columns of whole records; ``None`` if all columns are declared.
         bags: Returns the bags whose rows are the table's, by name.
     """
 
     def __init__(
         self,
         table: RowTable,
-        kept: Kept,
         place: StoredPlace,
         tag: int,
+        what: str,
         *,
         groups: Groups,
-        due: Due | None,
+        due: Due | None = None,
+        kept: Kept | None = None,
         bags: Callable[[], Mapping[str, Bag]] = dict,
     ) -> None:
         self._table = table
+        self._what = what
         self._kept = kept
         self._expires = due is not None
         self.codec = RowCodec(table, bags=bags)
-        kept.note_changes(self._touch)
         self.journal = Journal(self.codec, place, tag, groups=groups, due=due)
-
-    def _touch(self, rows: Int64Array) -> None:
-        self.journal.touch(rows)
+        if kept is not None:
+            kept.note_changes(self.journal.touch)
 
     def write(self, batch: Batch, watermark: int) -> Int64Array:
         """Add what changed since the last time to a batch; return the live rows among it."""
@@ -78,26 +80,24 @@ class StoredRecords:
             "rows": self.journal.limit,
             "live": len(self._table),
             "expires": self._expires,
-            "columns": self._kept.kinds(),
+            "columns": None if self._kept is None else self._kept.kinds(),
             "layouts": self.codec.layouts.stored,
         }
 
-    def load(
-        self, store: StateStore, record: Mapping[str, Any], watermark: int, what: str
-    ) -> Int64Array:
+    def load(self, store: StateStore, record: Mapping[str, Any], watermark: int) -> Int64Array:
         """Fill the empty table; return its rows, rising.
 
         Args:
             store: The store.
             record: What :meth:`record` returned.
             watermark: Rows that expire then or before are gone.
-            what: What is read, for messages.
 
         Raises:
             StateError: What is stored is damaged.
         """
         table, codec = self._table, self.codec
-        self._kept.expect(record["columns"])
+        if self._kept is not None:
+            self._kept.expect(record["columns"])
         codec.layouts.expect(record["layouts"])
         for pieces in self.journal.load(store, record["rows"], watermark):
             table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
@@ -109,6 +109,45 @@ class StoredRecords:
             codec.side.put([one for one, _ in taken], [count for _, count in taken])
         rows = table.restore_prepared()
         self.journal.reschedule()
-        if len(rows) != record["live"]:
-            raise damaged(what, f"{len(rows)} of {record['live']} records are there")
+        _check_count(len(rows), record, self._what)
         return rows
+
+
+def read_keys_of_rows(
+    store: StateStore,
+    place: StoredPlace,
+    tag: int,
+    record: Mapping[str, Any],
+    watermark: int,
+    what: str,
+) -> Int64Array:
+    """Read and decode the rows of a table without it; return the id of each row's key. O(rows).
+
+    Args:
+        store: The store.
+        place: Where they are stored.
+        tag: Tag of their blocks.
+        record: What :meth:`StoredRows.record` returned.
+        watermark: Rows that expire then or before are gone.
+        what: What they are part of, for messages.
+
+    Raises:
+        StateError: They are damaged.
+    """
+    layouts = Layouts()
+    layouts.expect(record["layouts"])
+    keys = [NONE]
+    expired = watermark if record["expires"] else None
+    for _, group in GroupReader(store, place, tag, record["rows"], expired):
+        for piece in group.pieces:
+            chunk = layouts.read(piece.chunk)
+            read_side(chunk.side, len(chunk))
+            keys.append(chunk.records["key"][piece.at].astype(np.int64))
+    every = np.concatenate(keys)
+    _check_count(len(every), record, what)
+    return every
+
+
+def _check_count(count: int, record: Mapping[str, Any], what: str) -> None:
+    if count != record["live"]:
+        raise damaged(what, f"{count} of {record['live']} rows are there")
