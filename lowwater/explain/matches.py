@@ -27,6 +27,10 @@ MatchTimes: TypeAlias = Window | InstantLike | tuple[InstantLike, InstantLike]
 _MOST = 20
 _FEW = 5
 _GAP = ".."
+_RESUMED = (
+    "the run resumed an earlier one: rows that came before are not in the trace, and matches with "
+    "such rows are not found again"
+)
 
 
 def explain_matches(stage: StageTrace, key: Any, window: MatchTimes) -> Explanation:
@@ -88,6 +92,8 @@ def row_lines(
     if row is None:
         return
     told = _Told(stage, history, times)
+    if stage.is_resumed:
+        yield f"  {_RESUMED}"
     if element.retract:
         yield from told.came_with(row)
         return
@@ -143,6 +149,8 @@ class _Told:
         parts += [f"skip {skip}", f"emit {rules.emit}"]
         parts.append(f"allowed lateness {format_duration(rules.lateness_us)}")
         yield f"  {', '.join(parts)}"
+        if self._stage.is_resumed:
+            yield f"  {_RESUMED}"
 
     def no_rows(self, key: Any) -> Iterator[str]:
         """Yield that a key has no rows, and which keys there are."""

@@ -68,11 +68,12 @@ class Traced(ABC):
 
     @explained()
     def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
-        """Explain why a window fired or did not; needs ``trace=True``.
+        """Explain why a window fired or did not, or what matched; needs ``trace=True``.
 
         Args:
             key: The key: a plain value, or a tuple for several key columns.
-            window: The window, a ``(start, end)`` pair, or an instant inside.
+            window: The window, a ``(start, end)`` pair, or an instant inside. Of ``match``: the
+                ``match_start``, or another instant; or a pair, for what begins there.
             stage: The name of the stage; the last one by default.
         """
         from lowwater.explain import explain

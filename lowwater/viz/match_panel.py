@@ -62,6 +62,8 @@ def match_scene(
     panels = [_PanelOf(trace, ordinates, key, stretch).build(rows, arcs) for key in chosen]
     if trace.sample is not None:
         notes = [*notes, "matches are not drawn: the trace has only a sample of the rows"]
+    if trace.is_resumed:
+        notes = [*notes, "rows that came before the run resumed are not in the trace"]
     return MatchScene(
         title=_title(trace),
         x=x,

@@ -37,7 +37,7 @@ class Followed:
 
     def oracle_steps(self, steps: Sequence[Any]) -> list[Mapping[Any, list[Any]]]:
         """Give the oracle all steps; return what matches after each, by key."""
-        found = []
+        found: list[Mapping[Any, list[Any]]] = []
         arrived = 0
         for step in [*(one for one in steps if one != "restart"), END]:
             if isinstance(step, list):
@@ -100,7 +100,7 @@ def case_and_steps(data: st.DataObject) -> tuple[Followed, list[Any]]:
 
 
 @given(st.data())
-@examples(40, is_core=True)
+@examples(10, is_core=True)
 def test_rows_and_variables_of_matches_are_the_oracles(data: st.DataObject) -> None:
     followed, steps = case_and_steps(data)
     wanted = followed.oracle_steps(steps)
@@ -110,7 +110,7 @@ def test_rows_and_variables_of_matches_are_the_oracles(data: st.DataObject) -> N
 
 
 @given(st.data())
-@examples(20)
+@examples(5)
 def test_changes_lead_to_what_stands(data: st.DataObject) -> None:
     followed, steps = case_and_steps(data)
     followed.oracle_steps(steps)
@@ -134,7 +134,7 @@ def signed(change: Change) -> list[tuple[int, Any]]:
 
 
 @given(st.data())
-@examples(30)
+@examples(8)
 def test_each_row_is_a_start_that_matched_or_failed_for_a_reason(data: st.DataObject) -> None:
     followed, steps = case_and_steps(data)
     followed.oracle_steps(steps)

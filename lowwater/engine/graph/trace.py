@@ -278,6 +278,7 @@ class StageTrace:
             those of some keys. Empty where workers call the process.
         matching: The rules, if it finds row patterns. What it found is not recorded: it is found
             again in the elements when it is asked for.
+        is_resumed: Whether it had state of an earlier run, of which the trace has no elements.
     """
 
     name: str
@@ -295,6 +296,7 @@ class StageTrace:
     sample: StageSample | None = field(default=None, compare=False, repr=False)
     timers: tuple[TracedTimer, ...] = ()
     matching: Matching | None = None
+    is_resumed: bool = False
 
     @property
     def arrived(self) -> int:

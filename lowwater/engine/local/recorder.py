@@ -98,6 +98,8 @@ class StageRecorder:
         self._moved: tuple[Any, ...] | None = None
         self._pairs = TracedPairs(limit)
         self._timers = TracedTimers(limit)
+        self.is_resumed = False
+        """Whether it had state of an earlier run, of which the trace has no records."""
 
     def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> int:
         """Record a processed bundle and the window merges it caused.
@@ -220,6 +222,7 @@ class StageRecorder:
             sample=self._sample(),
             timers=self._timers.trace(),
             matching=work.match_rules,
+            is_resumed=self.is_resumed,
         )
 
     def _numbers(self) -> Int64Array:

@@ -110,8 +110,8 @@ class StageRun:
         """Restore stored state unless the run is ``fresh``; use the store from now on."""
         self._store = store if self._spills else None
         self._duplicates.restore(store)
-        if not fresh:
-            self.operator.restore(store)
+        if not fresh and self.operator.restore(store) and self._recorder is not None:
+            self._recorder.is_resumed = True
 
     def take_outputs(self) -> Mapping[str, Records]:
         """Return what was emitted since the last call as records, by output, for downstream."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lowwater as lw
+from lowwater.explain import explain
 from lowwater.explain.match_history import KeyHistory
 from lowwater.testing import PipelineRun, Scenario
+from lowwater.viz import Diagram
 
 NOON = "2000-01-01T12:00:00Z"
 UP_AND_DOWN: dict[str, Any] = {
@@ -275,3 +278,32 @@ def test_a_window_behind_a_match_says_what_it_waits_for() -> None:
 
     said = scenario.run_pipeline(counted, trace=True).explain("a", at("12:01"))
     assert "holds it: whether a match begins at 12:02:00 is undecided" in said
+
+
+def test_each_row_of_a_match_is_emitted_and_starts_are_independent() -> None:
+    run = run_of("a b", define={}, measures={}, rows="all", skip="next")
+    said = run.explain("a", (NOON, at("12:03")))
+    assert "match from 12:00:00 to 12:00:30" in said
+    assert "retracted match" not in said  # each start stands, with another second row
+    assert "changed: with element 1 as b, without element 8" in said
+    assert lines_of(run, 8)[:2] == [
+        "  it is `b` of the match from 12:00:30 to 12:01:00",
+        "  it is `a` of the match from 12:01:00 to 12:02:00",
+    ]
+
+
+def test_a_run_that_resumed_another(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.jsonl").write_text('{"k": 1, "at": 0}\n{"k": 1, "at": 1}\n')
+    stream = lw.read_jsonl(folder, time="at", unit="s", watermark=lw.Ascending()).key_by("k")
+    sunk = stream.match("a b c", within="1h").write_jsonl(tmp_path / "out")
+    options: Any = {"state": tmp_path / "state", "until": "available", "trace": True}
+    first = sunk.run(**options).trace
+    assert first is not None
+    assert "the run resumed" not in explain(first, 1, 0)
+    (folder / "2.jsonl").write_text('{"k": 1, "at": 2}\n')
+    second = sunk.run(**options).trace
+    assert second is not None
+    assert "rows that came before are not in the trace" in explain(second, 1, 2_000_000)
+    assert "rows that came before the run resumed are not in the trace" in str(Diagram.of(second))
