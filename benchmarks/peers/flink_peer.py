@@ -13,7 +13,7 @@ from pathlib import Path
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 from benchmarks.peers.csv_file import csv_file
-from benchmarks.peers.job import DELAY_S, JOIN, WITHIN_S, Answer, Timed
+from benchmarks.peers.job import DELAY_S, JOIN, PATTERN, WITHIN_S, Answer, Timed
 from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "apache-flink"
@@ -26,6 +26,18 @@ _PAIRS = f"""
     AND o.`at` BETWEEN e.`at` AND e.`at` + INTERVAL '{WITHIN_S}' SECOND
     WHERE MOD(e.`value`, 2) = 0 AND MOD(o.`value`, 2) = 1
 """
+_MATCHES = """
+    SELECT low AS total FROM events MATCH_RECOGNIZE (
+        PARTITION BY `key` ORDER BY `at`, `value`
+        MEASURES LAST(down.`value`) AS low
+        ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW
+        PATTERN (first_row down+ up)
+        DEFINE
+            down AS (LAST(down.`value`, 1) IS NULL AND down.`value` < first_row.`value`)
+                OR down.`value` < LAST(down.`value`, 1),
+            up AS up.`value` > LAST(down.`value`)
+    )
+"""
 _WINDOWS = {
     "fixed": "TABLE(TUMBLE(TABLE events, DESCRIPTOR(`at`), INTERVAL '1' MINUTE))",
     "sessions": "TABLE(SESSION(TABLE events PARTITION BY `key`, DESCRIPTOR(`at`),"
@@ -34,9 +46,10 @@ _WINDOWS = {
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window, or join."""
+    """Sum per key and window, join, or find a pattern."""
     source = csv_file(path, unit="ms", header=False)
-    sums = _PAIRS if windows == JOIN else _SUMS.format(windows=_WINDOWS[windows])
+    others = {JOIN: _PAIRS, PATTERN: _MATCHES}
+    sums = others.get(windows) or _SUMS.format(windows=_WINDOWS[windows])
     tables = _tables(source)
     answer = f"SELECT COUNT(*), SUM(total), SUM(total * total) FROM ({sums})"
     with Stopwatch() as watch:

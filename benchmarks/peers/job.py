@@ -21,7 +21,12 @@ JOIN = "join"
 
 A pair counts as ``1_000 * even + odd``. Both ends of the interval belong to it.
 """
-JOBS = (*WINDOWS, JOIN)
+PATTERN = "pattern"
+"""Rows of a key in order of time and value: one of any value, falling ones, and one that rises.
+
+The last of those that fall counts. Matches do not overlap.
+"""
+JOBS = (*WINDOWS, JOIN, PATTERN)
 WITHIN_S = 5
 
 
@@ -79,6 +84,8 @@ def right_answer(path: Path, windows: str, *, unit_us: int = 1, touching: bool =
     at = at // unit_us * unit_us
     if windows == JOIN:
         return _joined(at, keys, values)
+    if windows == PATTERN:
+        return _matched(at, keys, values)
     if windows == "fixed":
         minutes = at // MINUTE_US
         order = np.lexsort((minutes, keys))
@@ -103,3 +110,23 @@ def _joined(at: Any, keys: Any, values: Any) -> Answer:
     of_even = np.repeat(np.arange(len(even)), count)
     of_odd = np.arange(len(of_even)) - begins[of_even] + low[of_even]
     return answer_of(values[even[of_even]] * 1_000 + values[odd[of_odd]])
+
+
+def _matched(at: Any, keys: Any, values: Any) -> Answer:
+    """Find the pattern: a match is a run of falling rows, the row before it and the row behind."""
+    order = np.lexsort((values, at, keys))
+    keys, values = keys[order], values[order]
+    same = np.concatenate((keys[1:] == keys[:-1], [False]))  # as the row behind
+    falls = np.concatenate(([False], same[:-1] & (values[1:] < values[:-1])))
+    begins = np.flatnonzero(falls & ~np.concatenate(([False], falls[:-1])))
+    ends = np.flatnonzero(falls & ~np.concatenate((falls[1:], [False])))
+    rises = np.append(values, 0)[ends + 1] > values[ends]
+    lows, taken = [], -1
+    for begin, end, ok in zip(
+        begins.tolist(), ends.tolist(), (same[ends] & rises).tolist(), strict=True
+    ):
+        # The first row of a match is not the last one of the match before.
+        if ok and max(begin - 1, taken + 1) < end:
+            lows.append(values[end])
+            taken = end + 1
+    return answer_of(lows)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import lowwater as lw
-from benchmarks.peers.job import BATCH, DELAY_S, JOIN, WITHIN_S, Timed, answer_of
+from benchmarks.peers.job import BATCH, DELAY_S, JOIN, PATTERN, WITHIN_S, Timed, answer_of
 from benchmarks.peers.stopwatch import Stopwatch
 from lowwater.windows import WindowFunction
 
@@ -16,7 +16,7 @@ WATERMARK = lw.BoundedDisorder(f"{DELAY_S}s")
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window, or join."""
+    """Sum per key and window, join, or find a pattern."""
     return timed(lw.read_parquet(str(path), time="at", watermark=WATERMARK), windows)
 
 
@@ -24,6 +24,8 @@ def timed(events: lw.Stream, windows: str) -> Timed:
     """Run the job over any source."""
     if windows == JOIN:
         return _joined(events)
+    if windows == PATTERN:
+        return _matched(events)
     kinds: dict[str, WindowFunction] = {
         "fixed": lw.FixedWindows("1m"),
         "sessions": lw.Sessions("30s"),
@@ -43,3 +45,16 @@ def _joined(events: lw.Stream) -> Timed:
             for batch in pairs.run_batches(bundle_size=BATCH)
         ]
     return Timed(answer_of(np.concatenate(found)), watch.seconds, watch.cpu)
+
+
+def _matched(events: lw.Stream) -> Timed:
+    value, before = lw.col("value"), lw.prev("value")
+    matches = events.key_by("key").match(
+        "start down+ up",
+        define={"down": value < before, "up": value > before},
+        measures={"low": lw.last("value", of="down")},
+        order="value",
+    )
+    with Stopwatch() as watch:
+        lows = [batch.columns()["low"].data for batch in matches.run_batches(bundle_size=BATCH)]
+    return Timed(answer_of(np.concatenate(lows)), watch.seconds, watch.cpu)

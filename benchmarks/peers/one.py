@@ -14,7 +14,7 @@ from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
-from benchmarks.peers.job import JOBS, JOIN, Run
+from benchmarks.peers.job import JOBS, JOIN, PATTERN, Run
 from benchmarks.peers.stopwatch import peak_bytes
 
 _COUNTED = {
@@ -42,6 +42,9 @@ SEEN: dict[str, dict[str, int]] = {
 # Those that have a join by interval, or a place to write one.
 JOINING = ("lowwater", "lowwater_csv", "flink", "spark", "pathway", "bytewax")
 
+# Those that have row patterns.
+MATCHING = ("lowwater", "lowwater_csv", "flink")
+
 
 def counted(peer: str, windows: str) -> int:
     """Return the events of the run that is timed: fewer where more would take minutes."""
@@ -58,6 +61,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.windows == JOIN and args.peer not in JOINING:
         _say({"lacks": "a join of streams by interval"})
+        return
+    if args.windows == PATTERN and args.peer not in MATCHING:
+        _say({"lacks": "row patterns"})
         return
     try:
         module = importlib.import_module(f"benchmarks.peers.{args.peer}_peer")

@@ -26,6 +26,7 @@ from benchmarks.peers.job import (
     right_answer,
 )
 from benchmarks.peers.stopwatch import Stopwatch, peak_bytes
+from tests.oracles.row_patterns import END, Pattern, Row, decided, parsed
 
 pytestmark = pytest.mark.long
 
@@ -92,6 +93,35 @@ def test_the_right_pairs_are_right(tmp_path: Path, unit_us: int) -> None:
     assert right_answer(path, "join", unit_us=unit_us) == answer_of(pairs)
 
 
+def test_the_right_matches_are_right(tmp_path: Path) -> None:
+    """The pattern is looked for row by row, as the oracle of patterns does."""
+    table = pq.read_table(events_file(3_000, tmp_path)).slice(0, 600)
+    keys = pa.array([f"key {number % 3}" for number in range(600)])
+    values = pa.array([row * 7919 % 5 for row in range(600)])
+    table = table.set_column(table.column_names.index("key"), "key", keys)
+    table = table.set_column(table.column_names.index("value"), "value", values)
+    path = tmp_path / "some.parquet"
+    pq.write_table(table, path)
+    pattern = Pattern(
+        parsed("start down+ up"),
+        {
+            "down": lambda match: match.row["value"] < match.prev("value"),
+            "up": lambda match: match.row["value"] > match.prev("value"),
+        },
+    )
+    lows = []
+    for key in set(keys.to_pylist()):
+        rows = [
+            Row(row["at"].timestamp(), row, row["value"]) for row in table.to_pylist()
+            if row["key"] == key
+        ]  # fmt: skip
+        rows.sort(key=lambda row: row.place)
+        found, _ = decided(pattern, rows, END)
+        lows += [rows[match.stop - 2].values["value"] for match in found]
+    assert len(lows) > 50
+    assert right_answer(path, "pattern") == answer_of(lows)
+
+
 def test_sessions_that_touch_are_one_to_some(tmp_path: Path) -> None:
     at = pa.array([0, GAP_US, 2 * GAP_US - 1]).cast(pa.timestamp("us", tz="UTC"))
     path = tmp_path / "three.parquet"
@@ -137,6 +167,14 @@ def test_a_peer_without_such_a_join_is_said_to_have_none(
     monkeypatch.setattr(sys, "argv", ["one", "beam", "join", str(path), str(path)])
     one.main()
     assert json.loads(capsys.readouterr().out) == {"lacks": "a join of streams by interval"}
+
+
+def test_a_peer_without_row_patterns_is_said_to_have_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["one", "spark", "pattern", str(path), str(path)])
+    one.main()
+    assert json.loads(capsys.readouterr().out) == {"lacks": "row patterns"}
 
 
 def _compare(monkeypatch: pytest.MonkeyPatch, folder: Path, peer: str) -> None:
