@@ -8,9 +8,12 @@ import numpy as np
 
 from lowwater.engine.keyed import persistence as stored
 from lowwater.engine.keyed.persistence import WHAT, read_facts
-from lowwater.engine.keyed.rows_by_key import verify_rows_by_key
+from lowwater.engine.keyed.rows import read_keys_of_rows
+from lowwater.engine.keyed.rows_by_key import check_keys
 from lowwater.engine.keyed.spilled_format import StoredParts, read_part_keys, read_records
+from lowwater.engine.records.stored_keys import read_keys
 from lowwater.errors import StateError
+from lowwater.state.arrays import NONE
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.hashed_places import Places, Queue, hashes_of, some_of
 from lowwater.state.key_layout import StoredPlace
@@ -51,9 +54,14 @@ def verify_records(store: StateStore, place: StoredPlace) -> None:
     if record is None:
         raise StateError(f"there is nothing of the stage {place.stage!r}")
     with decoding(WHAT):
-        tables = {stored.FIRST_ROWS + 2 * at: side for at, side in enumerate(record["sides"])}
-        keys, watermark = (stored.KEYS, record["keys"]), record["facts"]["watermark"]
-        verify_rows_by_key(store, place, keys, tables, watermark, WHAT)
+        ids, watermark = NONE, record["facts"]["watermark"]
+        if record["keys"] is not None:
+            ids, _ = read_keys(store, place, stored.KEYS, record["keys"])
+        used = [
+            read_keys_of_rows(store, place, stored.FIRST_ROWS + 2 * number, side, watermark, WHAT)
+            for number, side in enumerate(record["sides"])
+        ]
+        check_keys(used, ids, WHAT)
         _verify_spilled(store, place, record["spilled"], record["sides"])
 
 

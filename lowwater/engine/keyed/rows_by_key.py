@@ -8,8 +8,8 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from lowwater.engine.keyed.row_counts import RowCounts, have_rows
-from lowwater.engine.keyed.rows import Kept, StoredRows, read_keys_of_rows
-from lowwater.engine.records.stored_keys import StoredKeys, read_keys
+from lowwater.engine.keyed.rows import Kept, StoredRows
+from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.state.arrays import NONE, distinct
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
@@ -121,7 +121,7 @@ class StoredRowsByKey:
         for (rows, stored), record in zip(self._tables, tables, strict=True):
             rows.births = record["births"]
             used.append(rows.table["key"][stored.load(store, record, watermark)])
-        _check_keys(used, ids, self._what)
+        check_keys(used, ids, self._what)
         return ids
 
     def _check(self) -> None:
@@ -131,36 +131,13 @@ class StoredRowsByKey:
             stored.journal._check()
 
 
-def verify_rows_by_key(
-    store: StateStore,
-    place: StoredPlace,
-    keys: tuple[int, dict[str, Any] | None],
-    tables: Mapping[int, Mapping[str, Any]],
-    watermark: int,
-    what: str,
-) -> None:
-    """Read and decode rows and keys without their owner, and see that they fit. O(rows).
+def check_keys(used: Sequence[Int64Array], ids: Int64Array, what: str) -> None:
+    """Raise ``StateError`` unless stored keys are those of stored rows.
 
     Args:
-        store: The store.
-        place: Where they are stored.
-        keys: The tag of the keys, and what was written of them beside.
-        tables: By tag: what was written of a table beside.
-        watermark: Rows that expire then or before are gone.
+        used: The ids of the keys of all rows, by table.
+        ids: Those of the keys, distinct and rising.
         what: What they are part of, for messages.
-
-    Raises:
-        StateError: They are damaged.
     """
-    tag, record = keys
-    ids = NONE if record is None else read_keys(store, place, tag, record)[0]
-    used = [
-        read_keys_of_rows(store, place, tag, table, watermark, what)
-        for tag, table in tables.items()
-    ]
-    _check_keys(used, ids, what)
-
-
-def _check_keys(used: Sequence[Int64Array], ids: Int64Array, what: str) -> None:
     if not np.array_equal(distinct(np.concatenate(used)), ids):
         raise damaged(what, "rows and keys do not go together")

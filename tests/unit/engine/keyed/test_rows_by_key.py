@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from lowwater.engine.keyed.row_counts import RowCounts
-from lowwater.engine.keyed.rows_by_key import StoredRowsByKey, verify_rows_by_key
+from lowwater.engine.keyed.rows import read_keys_of_rows
+from lowwater.engine.keyed.rows_by_key import StoredRowsByKey, check_keys
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.stored_keys import read_keys
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from lowwater.state.journal import Journal
@@ -86,9 +88,13 @@ class TwoTables:
 
     def verify(self) -> None:
         """Read what is there without the tables."""
-        keys, tables = self.facts
-        by_tag = dict(zip(TAGS, tables, strict=True))
-        verify_rows_by_key(self.store, PLACE, (KEYS, keys), by_tag, 0, WHAT)
+        record, tables = self.facts
+        ids, _ = read_keys(self.store, PLACE, KEYS, record)
+        used = [
+            read_keys_of_rows(self.store, PLACE, tag, table, 0, WHAT)
+            for tag, table in zip(TAGS, tables, strict=True)
+        ]
+        check_keys(used, ids, WHAT)
 
     def restarted(self) -> TwoTables:
         """Return tables that are read from the store."""
