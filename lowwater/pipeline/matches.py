@@ -55,7 +55,7 @@ Condition: TypeAlias = "nw.Expr | Callable[[MatchSoFar], bool]"
 Measure: TypeAlias = "AggregateSpec | nw.Expr"
 
 _COLUMN = HIDDEN + "match="
-_ABSENT = HIDDEN + "match=absent"
+_ABSENT = HIDDEN + "without="  # no variable is called so: a name of one begins with "match="
 
 
 def match_stage(
