@@ -149,6 +149,7 @@ class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
                 "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
                 "group": 'Group first: .key_by("...").window(...).group()',
                 "process": 'Group first: .key_by("...").process(...)',
+                "match": 'Group first: .key_by("...").match(...)',
             }
             raise no_step("a stream", name, hints, dir(Stream))
 

@@ -13,7 +13,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._conditions import with_condition_columns
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.match.absence import Absent
-from lowwater.engine.match.columns_read import columns_needed
+from lowwater.engine.match.columns_read import columns_needed, expression_type
 from lowwater.engine.match.conditions import DEFINE, MOST_VARIABLES
 from lowwater.engine.match.measures import MEASURES, is_aggregate
 from lowwater.engine.match.pattern import first_variables, takes_no_row, variables
@@ -30,12 +30,12 @@ from lowwater.engine.match.rules import (
     Matching,
     Skip,
 )
-from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.batch import ABSENT_WHERE, DEFINED_BY, HIDDEN
 from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.other_rows import MatchedValue
+from lowwater.engine.records.other_rows import MatchedValue, reference_of
 from lowwater.engine.records.stateless import WithColumns, require_names
 from lowwater.engine.stages.searched import Searched, name_taken
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import DataError, InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import (
     check_adds_up,
     check_no_table,
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
 
 Condition: TypeAlias = "nw.Expr | Callable[[MatchSoFar], bool]"
 Measure: TypeAlias = "AggregateSpec | nw.Expr"
-
-_COLUMN = HIDDEN + "match="
-_ABSENT = HIDDEN + "without="  # no variable is called so: a name of one begins with "match="
 
 
 def match_stage(
@@ -113,6 +110,7 @@ def match_stage(
         emit=emit,  # type: ignore[arg-type]  # checked above
         lateness_us=_lateness(allowed_lateness, stream),
         order=_checked_order(order, stream),
+        keys=keys,
     )
     if rules.corrects and rules.is_open_ended and rules.within_us is None:
         raise InvalidArgument(
@@ -125,13 +123,22 @@ def match_stage(
         visible = public_names(stream._known)
         wanted = [name for name in columns_needed(rules) if not name.startswith(HIDDEN)]
         require_names(wanted, visible, "match")
+        odd = next((name for name in visible if reference_of(name) is not None), None)
+        if odd is not None:
+            raise InvalidArgument(
+                f"a column is called {odd!r}, which stands for a value of another row",
+                where="match",
+                hint="Rename it in a step in front of the match",
+            )
+    _require_types(rules, stream)
     columns = {
         name: kind
         for name, kind in (known_columns(stream) or {}).items()
         if not name.startswith(HIDDEN) and name not in keys
     }
-    _check_output_names(rules, names, columns)
-    return Stage(stream._flows, keys, names, Searched(rules, columns), stream._deduplication)
+    stage = Stage(stream._flows, keys, names, Searched(rules, columns), stream._deduplication)
+    _check_output_names(rules, names, columns, signed=stage.retracts)
+    return stage
 
 
 def matches_as_records(stage: Stage, schema: pa.Schema | None) -> dict[str, Any]:
@@ -172,7 +179,8 @@ def _checked_conditions(
     for name, condition in define.items():
         _require_variable(name, found, pattern, DEFINE)
         if callable(condition):
-            if inspect.iscoroutinefunction(condition):
+            called = getattr(condition, "__call__", None)  # noqa: B004  # of an object's class
+            if inspect.iscoroutinefunction(condition) or inspect.iscoroutinefunction(called):
                 raise InvalidArgument(
                     f"the condition of {name!r} is async", where=DEFINE,
                     hint="Give a plain function",
@@ -255,7 +263,7 @@ def _with_columns(
         elif references:
             before[name] = condition
         else:
-            names[name] = f"{_COLUMN}{name}"
+            names[name] = f"{DEFINED_BY}{condition!r} {name}"
             columns[names[name]] = condition
     absence = None
     if without is not None:
@@ -265,35 +273,63 @@ def _with_columns(
                 where="match(without=)",
                 hint='Write without=lw.absent(lw.col("kind") == "paid", within="30m")',
             )
-        columns[_ABSENT] = without.condition
-        absence = Absence(_ABSENT, repr(without.condition), without.within_us)
-    if columns:
-        stream = stream._with(WithColumns(Expressions((), columns), DEFINE))
-        _require_truths(stream, columns)
+        name = f"{ABSENT_WHERE}{without.condition!r} absent"
+        absence = Absence(name, repr(without.condition), without.within_us)
+        stream = _with_truths(stream, {name: without.condition}, "match(without=)")
+    stream = _with_truths(stream, columns, DEFINE)
     rules = Matching("", parse_pattern("a"), names, before, so_far, texts, absence=absence)
     return stream, rules
 
 
-def _require_truths(stream: StreamParts, columns: Mapping[str, Any]) -> None:
+def _with_truths(stream: StreamParts, columns: Mapping[str, Any], where: str) -> Any:
+    """Return a stream with the results of conditions as columns.
+
+    Raises:
+        InvalidArgument: A condition reads a column that is missing, or its result is not bool.
+    """
+    if not columns:
+        return stream
+    stream = stream._with(WithColumns(Expressions((), dict(columns)), where))
+    if stream._schema is not None:
+        for name, condition in columns.items():
+            _require_truth(condition, stream._schema.field(name).type, where)
+    return stream
+
+
+def _require_truth(condition: object, kind: pa.DataType | None, where: str) -> None:
+    if kind is None or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return
+    raise InvalidArgument(
+        f"the condition {condition!r} has type {kind}, not bool",
+        where=where,
+        hint='Compare something, as in lw.col("price") < 10',
+    )
+
+
+def _require_types(rules: Matching, stream: StreamParts) -> None:
+    """Raise if a condition on other rows cannot be computed of the types of the columns.
+
+    Raises:
+        InvalidArgument: It cannot, or its result is not bool.
+    """
     if stream._schema is None:
         return
-    for name, condition in columns.items():
-        kind = stream._schema.field(name).type
-        if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-            raise InvalidArgument(
-                f"the condition {condition!r} has type {kind}, not bool",
-                where=DEFINE,
-                hint='Compare something, as in lw.col("price") < 10',
-            )
+    types = {field.name: field.type for field in stream._schema}
+    for condition in (*rules.before.values(), *rules.so_far.values()):
+        if callable(condition):
+            continue
+        try:
+            kind = expression_type(condition, types)
+        except DataError as error:
+            raise InvalidArgument(error.what, where=DEFINE, hint=error.hint) from None
+        _require_truth(condition, kind, DEFINE)
 
 
 def _with_measured(stream: Any, measures: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the stream with the conditions of aggregates as columns, and the measures."""
     specs = {name: one for name, one in measures.items() if is_aggregate(one)}
     ready, columns = with_condition_columns(specs)
-    if columns:
-        stream = stream._with(WithColumns(Expressions((), columns), MEASURES))
-        _require_truths(stream, columns)
+    stream = _with_truths(stream, columns, MEASURES)
     return stream, {name: ready.get(name, one) for name, one in measures.items()}
 
 
@@ -370,7 +406,9 @@ def _checked_order(order: object, stream: StreamParts) -> str | None:
     return order
 
 
-def _check_output_names(rules: Matching, keys: tuple[str, ...], columns: Mapping[str, Any]) -> None:
+def _check_output_names(
+    rules: Matching, keys: tuple[str, ...], columns: Mapping[str, Any], *, signed: bool
+) -> None:
     """Raise if two columns of the output would have one name."""
     own = [START, END] if rules.rows == "one" else [START, VARIABLE]
     reserved = {*own, "kind", "timestamp"}
@@ -389,6 +427,7 @@ def _check_output_names(rules: Matching, keys: tuple[str, ...], columns: Mapping
                 hint=f"Name it, as in measures={{'my_{name}': ...}}",
             )
     if rules.rows == "all":
-        for name in (START, VARIABLE, *rules.measures):
+        signs = ("kind",) if signed else ()
+        for name in (START, VARIABLE, *signs, *rules.measures):
             if name in columns:
                 raise name_taken(name)

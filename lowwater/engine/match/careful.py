@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import TypeAlias, final
 
 import numpy as np
@@ -36,6 +37,9 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 __all__ = ["Test", "find_matches_carefully"]
 
 _CELLS_AT_ONCE = 4_000_000  # labels of attempts that are made together
+_FEW = 16  # so few keys are searched one by one, several attempts ahead
+_AHEAD = 256  # so many attempts at most
+_CELLS_AHEAD = 100_000  # rows that these may take in sum
 
 Test: TypeAlias = Callable[
     [int, Int64Array, Int64Array, NDArray[np.int16], Int64Array], NDArray[np.bool_]
@@ -90,6 +94,14 @@ def find_matches_carefully(
         surely = tables.touches
         if dependent.any():
             surely = tables_of(program, low, high, times, bits, dependent).touches
+        if search.skip != TO_NEXT and len(keys) < _FEW:
+            for one in range(len(keys)):
+                ahead = _Ahead(
+                    program, search, tables, surely, times, bits, dependent, test, absent
+                )
+                next_start[keys[one]] = ahead.take_turns(one, int(low[one]), reach)
+                found += ahead.found
+            continue
         if search.skip == TO_NEXT:
             starts, key = expand_ranges(low, high - low)
             size = max(1, _CELLS_AT_ONCE // int(high[0] - low[0]))
@@ -254,7 +266,7 @@ class _Attempts:
         )
         if not turns:
             return np.ones(len(over), dtype=np.bool_)
-        step[kept] = self._steps(labels, inside, depth[kept])
+        step[kept] = steps_of(self._search, labels, depth[kept])
         start = start + step
         ended = is_open | (start >= high)
         again, start = over[~ended], start[~ended]
@@ -265,15 +277,105 @@ class _Attempts:
         self._bound[again] = bounds_of(self._search, self._times[start])
         return ended
 
-    def _steps(
-        self, labels: NDArray[np.int16], inside: NDArray[np.bool_], depth: Int64Array
-    ) -> Int64Array:
-        """Return how many rows behind the first row of each match the search goes on."""
-        if self._search.skip_label < 0 or not len(depth):
-            return depth
-        hits = inside & (labels == self._search.skip_label)
-        if self._search.skip == TO_FIRST:
-            target = hits.argmax(axis=1)
-        else:
-            target = labels.shape[1] - 1 - hits[:, ::-1].argmax(axis=1)
-        return np.where(hits.any(axis=1), np.maximum(target, 1), 1)
+
+@final
+class _Ahead:
+    """The attempts of one key in turn, made several at a time: those that a match skips are lost.
+
+    While attempts fail, twice as many are made at once; after a match, one.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        search: Search,
+        tables: Tables,
+        surely: Int64Array,
+        times: Int64Array,
+        bits: NDArray[np.uint64],
+        dependent: NDArray[np.bool_],
+        test: Test,
+        absent: AbsentRows,
+    ) -> None:
+        self.found: list[Found] = []
+        self._search = search
+        self._high = tables.high
+        self._made = partial(
+            _Attempts, program, search._replace(skip=TO_NEXT), tables, surely, times, bits,
+            dependent, test, absent,
+        )  # fmt: skip
+        self._reach = np.full(len(times), START_OF_TIME, dtype=np.int64)
+
+    def take_turns(self, key: int, low: int, reach: Int64Array) -> int:
+        """Make the attempts of a key; return the first that is undecided, or the key's end.
+
+        Args:
+            key: The place of the key among those of the tables.
+            low: Its first row that may begin a match.
+            reach: Is given the reach of each attempt.
+        """
+        high, start, size = int(self._high[key]), low, 1
+        while start < high:
+            stop = min(start + size, high)
+            starts = np.arange(start, stop)
+            attempts = self._made(starts, np.full(len(starts), key), self._reach)
+            attempts.run()
+            matches = in_order(self._reach, self._high, attempts.found)
+            before, begun = start, start
+            start, begun, is_open = self._turns(matches, start, stop, reach)
+            if is_open:
+                return start
+            longest = int((matches.stop - matches.start).max(initial=1))
+            most = max(1, min(_AHEAD, _CELLS_AHEAD // longest))
+            size = min(2 * size, most) if begun == stop - before else 1
+        return high
+
+    def _turns(
+        self, matches: Matches, start: int, stop: int, reach: Int64Array
+    ) -> tuple[int, int, bool]:
+        """Return where the next attempt is, how many were made in turn, and if the last is open."""
+        horizon, begun = self._search.horizon, 0
+        undecided = np.flatnonzero(self._reach[start:stop] >= horizon) + start
+        if horizon == END_OF_TIME:
+            undecided = undecided[:0]
+        lengths = matches.stop - matches.start
+        begin = np.cumsum(lengths) - lengths
+        while start < stop:
+            at = int(np.searchsorted(matches.start, start))
+            match = int(matches.start[at]) if at < len(matches.start) else stop
+            place = int(np.searchsorted(undecided, start))
+            open_ = int(undecided[place]) if place < len(undecided) else stop
+            last = min(match, open_, stop - 1)
+            reach[start : last + 1] = self._reach[start : last + 1]
+            begun += last + 1 - start
+            if open_ <= match and open_ < stop:
+                return open_, begun, True
+            if match == stop:
+                return stop, begun, False
+            labels = matches.labels[begin[at] : begin[at] + lengths[at]]
+            self.found.append(
+                Found(
+                    matches.start[at : at + 1], matches.stop[at : at + 1],
+                    matches.match_reach[at : at + 1], labels,
+                )
+            )  # fmt: skip
+            start = match + steps_of(self._search, labels[None], lengths[at : at + 1]).item()
+        return start, begun, False
+
+
+def steps_of(search: Search, labels: NDArray[np.int16], depth: Int64Array) -> Int64Array:
+    """Return how many rows behind the first row of each match the search goes on.
+
+    Args:
+        search: The search.
+        labels: The labels of each match, int16, shape (matches, at least the longest).
+        depth: How many rows each has.
+    """
+    if search.skip_label < 0 or not len(depth):
+        return depth
+    hits = (np.arange(labels.shape[1]) < depth[:, None]) & (labels == search.skip_label)
+    if search.skip == TO_FIRST:
+        target = hits.argmax(axis=1)
+    else:
+        target = labels.shape[1] - 1 - hits[:, ::-1].argmax(axis=1)
+    return np.where(hits.any(axis=1), np.maximum(target, 1), 1)

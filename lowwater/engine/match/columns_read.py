@@ -28,6 +28,8 @@ def columns_needed(rules: Matching) -> dict[str, Needs]:
     for name, need in _of_measures(rules).items():
         # Rows come out as they are, and other conditions read them: none becomes a float.
         needs[name] = "exact numbers" if need == "numbers" else need
+    if rules.functions:  # they may read any column
+        needs = {**dict.fromkeys(rules.keys, "anything"), **needs}
     needs |= dict.fromkeys(rules.columns.values(), "booleans")
     if rules.absence is not None:
         needs[rules.absence.column] = "booleans"

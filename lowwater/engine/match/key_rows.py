@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
+import pyarrow as pa
 
 from lowwater.engine.keyed.ranks import ranks
 from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.other_rows import Prev
+from lowwater.engine.records.value_kinds import one_kind
 from lowwater.state.arrays import run_starts
 from lowwater.time import Int64Array
 
@@ -29,6 +31,7 @@ class KeyRows:
     def __init__(self, records: KeyedRecords, keys: Int64Array, order: str | None) -> None:
         self._records = records
         self._columns: dict[str, Column] = {}
+        self._typed: dict[str, Column] = {}
         self._before: dict[tuple[str, int], Column] = {}
         self.keys = keys
         self.rows = records.segments.of_keys(keys)
@@ -70,13 +73,19 @@ class KeyRows:
             (self._columns[name],) = self._records.kept.take(self.rows, [name]).values()
         return self._columns[name]
 
+    def typed(self, name: str) -> Column:
+        """Return a column whose Python values, if they are all of one type, are of that type."""
+        if name not in self._typed:
+            self._typed[name] = of_one_type(self.column(name))
+        return self._typed[name]
+
     def before(self, reference: Prev) -> Column:
         """Return the values of a column some rows before, null where the key has no such row."""
         key = (reference.column, reference.k)
         if key not in self._before:
             places = np.arange(len(self), dtype=np.int64) - reference.k
             inside = places >= self.begin[self.key_of]
-            found = self.column(reference.column).take(np.where(inside, places, 0))
+            found = self.typed(reference.column).take(np.where(inside, places, 0))
             self._before[key] = masked(found, inside)
         return self._before[key]
 
@@ -106,3 +115,15 @@ def masked(column: Column, inside: Mask) -> Column:
         data = data.copy()
         data[~valid] = None
     return Column(data, valid, column.type)
+
+
+def of_one_type(column: Column) -> Column:
+    """Return Python values of one type as a column of that type, and any others as they are."""
+    if column.type is not None or column.data.dtype != object:
+        return column
+    values = column.to_list(exact=True)
+    try:
+        array = pa.array(values)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return column
+    return Column.from_arrow(array) if one_kind(values, array) else column

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, final
 
-import numpy as np
-
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._conditions import Condition
 from lowwater.engine.match.references import references_in
 from lowwater.engine.match.taken import Taken, Values, counted
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.other_rows import Prev
+from lowwater.engine.records.other_rows import MatchedValue, Prev
 from lowwater.time import Int64Array
+
+_AT_ONCE = 1_000_000  # rows that are taken, counted for each row of a match
 
 MEASURES = "match(measures=)"
 """What messages call it."""
@@ -69,18 +69,22 @@ class Measures:
     def of_rows(self, values: Values, taken: Taken) -> dict[str, Column]:
         """Return the measures of matches up to each of their rows."""
         found = values.running(self._specs, taken) if self._specs else {}
-        if self._expressions:
-            found |= self._computed(values, taken.places, taken.prefixes())
+        for name, one in self._expressions.items():
+            found[name] = self._of_each_row(values, one, taken)
         return {name: found[name] for name in self.names}
+
+    def _of_each_row(self, values: Values, expression: Any, taken: Taken) -> Column:
+        if not any(isinstance(one, MatchedValue) for one in references_in(expression)):
+            return values.computed(expression, taken.places, None, MEASURES)
+        # As many rows as the squares of the lengths of matches, so not all at once.
+        parts = [
+            values.computed(expression, taken.places[low:high], prefixes, MEASURES)
+            for low, high, prefixes in taken.prefixes(_AT_ONCE)
+        ]
+        return Column.concat_as_is(parts)
 
     def _computed(self, values: Values, at: Int64Array, taken: Taken) -> dict[str, Column]:
         return {
             name: values.computed(one, at, taken, MEASURES)
             for name, one in self._expressions.items()
         }
-
-
-def empty(count: int) -> Taken:
-    """Return matches that have taken nothing."""
-    none = np.zeros(0, dtype=np.int64)
-    return Taken(count, none, none, none)

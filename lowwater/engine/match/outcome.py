@@ -187,7 +187,11 @@ class Output:
         chosen = place[at]
         measures = self._measures.of_rows(values, some)
         names = self._names[taken.labels[at]]
-        seen = [name for name in rows.names if not name.startswith(HIDDEN)]
+        seen = [
+            name
+            for name in rows.names
+            if not name.startswith(HIDDEN) and name not in self._rules.keys
+        ]
         return {
             START: begun,
             VARIABLE: Column(names, names != None),  # noqa: E711  # of each object

@@ -63,6 +63,7 @@ class Matching:
         lateness_us: How far below the watermark a row may be, in microseconds.
         order: The column that orders rows of one time; ``None``: as they arrive.
         absence: What must not come behind a match.
+        keys: The key columns of the input.
     """
 
     text: str
@@ -79,6 +80,7 @@ class Matching:
     lateness_us: int = 0
     order: str | None = None
     absence: Absence | None = None
+    keys: tuple[str, ...] = ()
 
     @property
     def variables(self) -> tuple[str, ...]:

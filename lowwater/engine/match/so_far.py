@@ -12,10 +12,19 @@ from lowwater.engine.match.conditions import FUNCTIONS_REACH
 from lowwater.engine.match.key_rows import KeyRows
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.other_rows import Prev
-from lowwater.errors import DataError, LowwaterError
+from lowwater.errors import DataError, LowwaterError, describe, nearest
 from lowwater.time import Int64Array, format_instant
 
 _NONE = "NoneType"
+
+
+def _checked(k: int) -> int:
+    """Return how many rows are counted off, or raise."""
+    if k < 0:
+        raise DataError(
+            f"k={k} is below zero", where="match(define=)", hint="Count from 0: first, last"
+        )
+    return k
 
 
 @final
@@ -42,11 +51,11 @@ class MatchedRows:
 
     def first(self, column: str, k: int = 0) -> Any:
         """Return the value in the first row, or in the k-th behind it; ``None`` without one."""
-        return self._values(column)[k] if k < self._length else None
+        return self._values(column)[_checked(k)] if k < self._length else None
 
     def last(self, column: str, k: int = 0) -> Any:
         """Return the value in the last row, or in the k-th before it; ``None`` without one."""
-        return self._values(column)[-1 - k] if k < self._length else None
+        return self._values(column)[-1 - _checked(k)] if k < self._length else None
 
     def count(self, column: str | None = None) -> int:
         """Return how many rows there are, or how many of them have a value in a column."""
@@ -166,14 +175,22 @@ class PythonRows:
     def column(self, name: str) -> list[Any]:
         """Return the values of a column."""
         if name not in self._columns:
-            if name not in self._names:
-                raise DataError(f"there is no column {name!r}", where="match(define=)")
+            self._require(name)
             self._columns[name] = self.rows.column(name).to_list()
         return self._columns[name]
+
+    def _require(self, name: str) -> None:
+        if name not in self._names:
+            raise DataError(
+                f"there is no column {name!r}",
+                where="match(define=)",
+                hint=nearest(name, self._names),
+            )
 
     def before(self, name: str, k: int) -> list[Any]:
         """Return the values k rows before each row."""
         if (name, k) not in self._before:
+            self._require(name)
             self._before[name, k] = self.rows.before(Prev(name, k)).to_list()
         return self._before[name, k]
 
@@ -207,7 +224,7 @@ class PythonRows:
         every = zip(starts.tolist(), places.tolist(), labels, depth.tolist(), strict=True)
         for at, (start, place, taken, length) in enumerate(every):
             try:
-                found[at] = bool(condition(MatchSoFar(self, start, place, taken[:length])))
+                truth = condition(MatchSoFar(self, start, place, taken[:length]))
             except LowwaterError:
                 raise
             except Exception as error:
@@ -220,4 +237,12 @@ class PythonRows:
                     where="match(define=)",
                     hint="Have the function return False for what it cannot judge",
                 ) from error
+            if truth is not None and not isinstance(truth, (bool, np.bool_)):
+                raise DataError(
+                    f"{describe(f'what the condition of {name!r} returned', truth)} is neither "
+                    "True nor False",
+                    where="match(define=)",
+                    hint="Compare something, or wrap it in bool(...)",
+                )
+            found[at] = bool(truth)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,24 +11,30 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import columns_read, condition_read, strictest_needs
-from lowwater.engine.aggregates.specs import count, max, mean, min, sum
+from lowwater.engine.aggregates import specs as aggregates
 from lowwater.engine.match.key_rows import KeyRows, masked
 from lowwater.engine.match.quick import quick_truths
 from lowwater.engine.match.references import plain_columns, references_in
 from lowwater.engine.records.admit_values import ValueAdmission
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column, Mask
-from lowwater.engine.records.evaluation import evaluated
+from lowwater.engine.records.evaluation import Evaluated, evaluated
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.other_rows import MatchedValue, Prev, reference_of
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.aggregation import Aggregation
-from lowwater.errors import DataError
+from lowwater.errors import DataError, DataWarning, warn
+from lowwater.state.arrays import expand_ranges
 from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
-SPECS = {"min": min, "max": max, "sum": sum, "mean": mean}
+SPECS = {
+    "min": aggregates.min,
+    "max": aggregates.max,
+    "sum": aggregates.sum,
+    "mean": aggregates.mean,
+}
 _VALUE = "value"
 
 
@@ -70,18 +76,27 @@ class Taken:
         found = self.places[np.where(inside, at, 0)]
         return np.where(inside, found, 0), inside
 
-    def prefixes(self) -> Taken:
-        """Return each match as many times as it has rows: its first row, its first two, ...
+    def prefixes(self, most: int) -> Iterator[tuple[int, int, Taken]]:
+        """Yield each match as many times as it has rows: its first row, its first two, ...
 
-        The squares of the lengths of the matches, in sum.
+        Args:
+            most: About how many rows are yielded at a time: in sum there are as many as the squares
+                of the lengths of the matches.
+
+        Yields:
+            (The first and the last row but one of these; what was taken up to each.)
         """
         counts = np.bincount(self.match, minlength=self.count)
-        begin = np.cumsum(counts) - counts
-        length = np.arange(len(self.match)) - begin[self.match] + 1
-        owner = np.repeat(np.arange(len(self.match)), length)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
-        rows = begin[self.match][owner] + within
-        return Taken(len(self.match), owner, self.places[rows], self.labels[rows])
+        begin = (np.cumsum(counts) - counts)[self.match]
+        length = np.arange(len(self.match)) - begin + 1
+        total = np.cumsum(length)
+        low = 0
+        while low < len(length):
+            before = int(total[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(total, before + most, side="right")))
+            rows, owner = expand_ranges(begin[low:high], length[low:high])
+            yield low, high, Taken(high - low, owner, self.places[rows], self.labels[rows])
+            low = high
 
 
 @final
@@ -116,7 +131,7 @@ class Values:
         for expression in expressions.values():
             for name in plain_columns(expression) or ():
                 if name not in columns:
-                    columns[name] = self._rows.column(name).take(at)
+                    columns[name] = self._rows.typed(name).take(at)
             for reference in references_in(expression):
                 if reference.name not in columns:
                     columns[reference.name] = self._operand(reference.name, at, taken)
@@ -125,6 +140,7 @@ class Values:
             return found.columns
         if len(expressions) > 1:  # one that fails for a row says nothing of the others
             return {name: self.computed(one, at, taken, where) for name, one in expressions.items()}
+        _say_failed(found, len(at), where)
         if not len(found.rows):
             return {name: Column.of_objects([None] * len(at)) for name in expressions}
         place = np.zeros(len(at), dtype=np.int64)
@@ -162,7 +178,7 @@ class Values:
         """Return the values of a column, which may be a virtual one."""
         reference = reference_of(name)
         if reference is None:
-            return self._rows.column(name).take(at)
+            return self._rows.typed(name).take(at)
         if isinstance(reference, Prev):
             return self._rows.before(reference).take(at)
         assert taken is not None
@@ -176,11 +192,11 @@ class Values:
         if reference.function in ("first", "last"):
             assert name is not None
             place, inside = some.picked(reference.k, last=reference.function == "last")
-            return masked(self._rows.column(name).take(place), inside)
+            return masked(self._rows.typed(name).take(place), inside)
         if name is None:
             return Column(np.bincount(some.match, minlength=some.count).astype(np.int64))
         spec: AggregateSpec = (
-            count(name) if reference.function == "count" else SPECS[reference.function](name)
+            aggregates.count(name) if reference.function == "count" else SPECS[reference.function](name)
         )
         return self.aggregated({_VALUE: spec}, some)[_VALUE]
 
@@ -249,6 +265,18 @@ class Values:
         return Column(found)
 
 
+def _say_failed(found: Evaluated, count: int, where: str) -> None:
+    """Warn of rows for which an expression cannot be computed: it is null there."""
+    first = found.failed[0]
+    warn(
+        DataWarning,
+        f"{first.detail}: so for {len(found.failed)} of {count} rows, for which it is null",
+        where=where,
+        hint="Convert the column in a step in front of the match, where such a record is a dead "
+        "letter",
+    )
+
+
 def _truths(expression: Any, column: Column, where: str) -> Mask:
     if column.is_null() or not len(column):
         return np.zeros(len(column), dtype=np.bool_)
@@ -263,7 +291,7 @@ def _truths(expression: Any, column: Column, where: str) -> Mask:
     return column.data if column.valid is None else column.data & column.valid
 
 
-_OF = "of "
+_OF = HIDDEN + "of="
 
 
 def counted(variable: str, column: str = "") -> str:
@@ -282,8 +310,3 @@ def split_counted(name: str) -> tuple[str | None, str]:
         return None, name
     variable, _, column = name.removeprefix(_OF).partition(" ")
     return variable, column
-
-
-def joined(columns: Sequence[Column]) -> Column:
-    """Return columns one behind the other; without any, an empty one."""
-    return Column.concat_as_is(columns) if columns else Column.of_objects([])

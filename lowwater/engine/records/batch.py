@@ -25,6 +25,8 @@ TRACED = HIDDEN + "traced"
 """Hidden column of traced runs: the number of each record in its source."""
 CONDITION_OF = HIDDEN + "where="
 """Prefix of hidden columns with the results of the conditions of aggregates."""
+DEFINED_BY, ABSENT_WHERE = HIDDEN + "define=", HIDDEN + "without="
+"""Prefixes of those of the conditions of row patterns."""
 
 
 def shown_name(column: str) -> str:
@@ -35,7 +37,7 @@ def shown_name(column: str) -> str:
     """
     if not column.startswith(HIDDEN):
         return column
-    if column.startswith(CONDITION_OF):
+    if column.startswith((CONDITION_OF, DEFINED_BY, ABSENT_WHERE)):
         return column.removeprefix(HIDDEN).rpartition(" ")[0]
     return column.removeprefix(HIDDEN).rstrip("0123456789")
 

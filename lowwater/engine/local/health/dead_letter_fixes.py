@@ -54,8 +54,8 @@ def fix_for(reason: str, example: str, time: str = "") -> str:
         example: What is wrong with one of them; it begins with the value or names the column.
         time: The column of event times, where a source is read.
     """
-    if reason == "wrong_type" and example.startswith("where="):
-        return 'Compare something in the condition, as in where=lw.col("price") < 10'
+    if reason == "wrong_type" and example.startswith(("where=", "define=", "without=")):
+        return 'Compare something in the condition, as in lw.col("price") < 10'
     found = _NAMED.match(example)
     column = "value" if found is None else found[1] or found[2]
     quoted = f'"{column}"'
