@@ -1,5 +1,5 @@
-"""The rules of joins, tables and row patterns, each pinned by a scenario in YAML; net of each step, on every
-runner.
+"""The rules of joins, tables and row patterns, each pinned by a scenario in YAML; net of each
+step, on every runner.
 
 A case is a scenario with a pipeline over its inputs, and what must come out. Within a step the
 order of elements is not part of the rules, so it is compared after sorting. Where a scalar oracle

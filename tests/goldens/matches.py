@@ -29,13 +29,16 @@ def matches() -> list[Writing]:
     rising = keyed.match("low up+", define=up, measures=measures, **options).named("rising")
     found = [
         rising,
-        keyed.match("low up+", define=up, measures=measures, emit="final", **options).named("final"),
-        keyed.match("low up+ top?", define=up | top, measures=measures, emit="early", order="big", **options).named(
-            "early"
-        ),
-        keyed.match("low .. top", define=top, measures={"n": lw.count()}, skip="next", **options).named("next"),
+        keyed.match("low up+", define=up, measures=measures, emit="final", **options)
+        .named("final"),
         keyed.match(
-            "low up+", define=up, measures={"so_far": lw.sum("v")}, rows="all", skip=("last", "up"), **options
+            "low up+ top?", define=up | top, measures=measures, emit="early", order="big", **options
+        ).named("early"),
+        keyed.match("low .. top", define=top, measures={"n": lw.count()}, skip="next", **options)
+        .named("next"),
+        keyed.match(
+            "low up+", define=up, measures={"so_far": lw.sum("v")}, rows="all",
+            skip=("last", "up"), **options,
         ).named("all rows"),
         keyed.match(
             "any (up | even)+",

@@ -96,7 +96,8 @@ def read(path: Path) -> Counter[str]:
         for row in pq.read_table(part).to_pylist():
             times = [round((row[name] - BASE) / SECOND) for name in ("match_start", "match_end")]
             values = {name: row[name] for name in MEASURES}
-            found[repr((row["key"], *times, values))] += 1 if row["kind"] == "insert" else -1
+            sign = -1 if row.get("kind") == "retract" else 1  # without a kind, nothing is
+            found[repr((row["key"], *times, values))] += sign
     return +found
 
 
