@@ -21,7 +21,7 @@ def matches() -> list[Writing]:
     keyed = read("left").select("at", "arrived", "id", "key", "v", "big", "s", "dec").key_by("key")
     up = {"up": lw.col("v") > lw.prev("v")}
     top = {"top": lw.col("v") > 9}
-    measures = {
+    measures: dict[str, Any] = {
         "first": lw.first("id"), "ups": lw.count(of="up"), "total": lw.sum("dec"),
         "texts": lw.collect("s", of="up"), "last_up": lw.matched("up").last("big"),
     }  # fmt: skip

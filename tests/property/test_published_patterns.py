@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -244,7 +245,9 @@ def by_search(case: Mapping[str, Any], rows: list[Row], pattern: Pattern) -> lis
     found = find_matches_carefully(*arguments, depends, test)
     if not depends:
         for kind in (in_numpy, compiled):
-            for one, other in zip(kind.find_matches(*arguments), found, strict=True):
+            plain = kind.find_matches(*arguments)
+            for each in fields(found):
+                one, other = (getattr(some, each.name) for some in (plain, found))
                 assert one.tolist() == other.tolist()
     matches, used = [], 0
     for start, stop in zip(found.start.tolist(), found.stop.tolist(), strict=True):
