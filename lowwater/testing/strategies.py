@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, final
 
+from lowwater.engine.match.pattern import takes_no_row
+from lowwater.engine.match.reading import parse_pattern
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, load_extra
 from lowwater.testing._moments import MomentLike, moment
@@ -263,6 +265,49 @@ def windowings(
         "allow_data_loss": st.none() if safe else st.just(_REASON),
     }
     return st.fixed_dictionaries(drawn | {n: st.just(v) for n, v in fields.items()}).map(_windowing)
+
+
+def patterns(
+    *, variables: Sequence[str] = ("a", "b", "c"), gaps: bool = True, depth: int = 2
+) -> st.SearchStrategy[str]:
+    """Return row patterns as text, for ``match``; they shrink towards one variable.
+
+    Each names at least one variable, and none prefers to take no row, which ``match`` refuses.
+
+    >>> from hypothesis import find
+    >>> find(patterns(variables=["start", "up"]), lambda text: "up" in text)
+    'up'
+
+    Args:
+        variables: The names of variables.
+        gaps: Whether there may be ``..`` in them.
+        depth: How deep groups may be in one another.
+
+    Raises:
+        InvalidArgument: There are no variables, or ``depth`` is not a whole number.
+    """
+    _check_whole("depth", depth, least=0)
+    if isinstance(variables, str) or not variables:
+        raise InvalidArgument(
+            f"{describe('variables', variables)} are not names",
+            where="patterns",
+            hint='Write variables=("a", "b")',
+        )
+    one = st.sampled_from([*variables])
+    part: st.SearchStrategy[str] = st.tuples(one, st.sampled_from(_REPEATS)).map("".join)
+    if gaps:
+        part |= st.tuples(one, one).map(" .. ".join)
+    for _ in range(depth):
+        whole = st.lists(part, min_size=1, max_size=3)
+        group = st.tuples(whole.map(" ".join), st.sampled_from(_REPEATS)).map(
+            "({0[0]}){0[1]}".format
+        )
+        choice = st.tuples(part, part).map("({0[0]} | {0[1]})".format)
+        part = part | whole.map(" ".join) | group | choice
+    return part.filter(lambda text: not takes_no_row(parse_pattern(text)))
+
+
+_REPEATS = ["", "?", "*", "+", "{2}", "{1,2}", "{2,}", "??", "*?", "+?"]
 
 
 @_kept

@@ -1,5 +1,5 @@
-"""The rules of joins and tables, each pinned by a scenario in YAML; net of each step, on every
-runner.
+"""The rules of joins, tables and row patterns, each pinned by a scenario in YAML; net of each
+step, on every runner.
 
 A case is a scenario with a pipeline over its inputs, and what must come out. Within a step the
 order of elements is not part of the rules, so it is compared after sorting. Where a scalar oracle
@@ -28,6 +28,7 @@ from tests.oracles.joins import JoinElement, JoinOracle, JoinOutput, net
 
 HERE = Path(__file__).parent / "inputs"
 RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9)} | {"T-1", "T-2", "T-3"}
+RULES |= {f"P-{n}" for n in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13)}
 HOW: dict[str, dict[str, Any]] = {
     "embedded": {},
     "restarted": {"restarts": "all"},

@@ -59,7 +59,9 @@ def main() -> None:
                 "up": lw.col("value") > lw.prev("value"),
                 "again": lw.col("value") >= lw.matched().first("value"),
             },
-            measures={"ups": lw.count(of="up"), "names": lw.collect("name"), "most": lw.max("value")},
+            measures={
+                "ups": lw.count(of="up"), "names": lw.collect("name"), "most": lw.max("value"),
+            },
             within="20s", allowed_lateness="5s", order="value",
         )
         .named("rises")

@@ -21,6 +21,7 @@ _FACTS = {
     "windows": _stored.FACTS,
     "process": stored.FACTS,
     "join": records.FACTS,
+    "match": records.FACTS,
     "table": records.FACTS,
 }
 _RISING = ("watermark", "output watermark", "clock")

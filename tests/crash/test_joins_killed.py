@@ -1,4 +1,4 @@
-"""Joins, tables and row patterns killed at any instant and restarted give the output of an uninterrupted run.
+"""Joins, tables and row patterns killed at any instant and restarted give the same output.
 
 Views are in SQLite and in PostgreSQL, whose server is killed, too.
 """

@@ -158,7 +158,9 @@ def matches() -> list[Any]:
     """Row patterns in one operator of Spark's."""
     keyed = read("left").select("at", "arrived", "id", "key", "v", "s").key_by("key")
     rises = {"up": lw.col("v") > lw.prev("v")}
-    measures = {"ups": lw.count(of="up"), "texts": lw.collect("s"), "last": lw.matched().last("id")}
+    measures: dict[str, Any] = {
+        "ups": lw.count(of="up"), "texts": lw.collect("s"), "last": lw.matched().last("id"),
+    }  # fmt: skip
     options: dict[str, Any] = {"define": rises, "within": "70s", "allowed_lateness": "50s"}
     return [
         keyed.match("low up+", measures=measures, **options).named("rising"),

@@ -21,7 +21,7 @@ def matches() -> list[Writing]:
     keyed = read("left").select("at", "arrived", "id", "key", "v", "big", "s", "dec").key_by("key")
     up = {"up": lw.col("v") > lw.prev("v")}
     top = {"top": lw.col("v") > 9}
-    measures = {
+    measures: dict[str, Any] = {
         "first": lw.first("id"), "ups": lw.count(of="up"), "total": lw.sum("dec"),
         "texts": lw.collect("s", of="up"), "last_up": lw.matched("up").last("big"),
     }  # fmt: skip
@@ -29,13 +29,16 @@ def matches() -> list[Writing]:
     rising = keyed.match("low up+", define=up, measures=measures, **options).named("rising")
     found = [
         rising,
-        keyed.match("low up+", define=up, measures=measures, emit="final", **options).named("final"),
-        keyed.match("low up+ top?", define=up | top, measures=measures, emit="early", order="big", **options).named(
-            "early"
-        ),
-        keyed.match("low .. top", define=top, measures={"n": lw.count()}, skip="next", **options).named("next"),
+        keyed.match("low up+", define=up, measures=measures, emit="final", **options)
+        .named("final"),
         keyed.match(
-            "low up+", define=up, measures={"so_far": lw.sum("v")}, rows="all", skip=("last", "up"), **options
+            "low up+ top?", define=up | top, measures=measures, emit="early", order="big", **options
+        ).named("early"),
+        keyed.match("low .. top", define=top, measures={"n": lw.count()}, skip="next", **options)
+        .named("next"),
+        keyed.match(
+            "low up+", define=up, measures={"so_far": lw.sum("v")}, rows="all",
+            skip=("last", "up"), **options,
         ).named("all rows"),
         keyed.match(
             "any (up | even)+",

@@ -614,7 +614,8 @@ for emit, skip in product(("on_time", "final"), ("past_last", "next")):
 case(
     "rows of matches",
     matched(
-        "up+ .. top", define=UP | TOP, measures={"so_far": lw.sum("v", of="up"), "rows": lw.count()},
+        "up+ .. top", define=UP | TOP,
+        measures={"so_far": lw.sum("v", of="up"), "rows": lw.count()},
         within="60s", rows="all", skip=("last", "up"), allowed_lateness="20s",
     ),
     stands=False,

@@ -8,9 +8,9 @@ Exempt are: how often a window fires where its trigger looks at its elements, as
 evaluated once per bundle (S-O1), and with it what a trigger that finishes then drops (S-R3); hooks
 of vectorised processes, which get whole bundles (S-K9); sessions of a process in order of arrival,
 which merge before the records of a bundle are processed (S-K8); the windows that early panes of
-sessions leave downstream (S-C3); the watermark behind matches that late records decide, as one may release
-it before another holds it (P-10); the time of a table's group (T-3);
-and the order of lists that collect from several keys of another stage (S-K1).
+sessions leave downstream (S-C3); the watermark behind matches that late records decide, as one may
+release it before another holds it (P-10); the time of a table's group (T-3); and the order of
+lists that collect from several keys of another stage (S-K1).
 """
 
 from __future__ import annotations

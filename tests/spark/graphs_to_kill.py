@@ -179,7 +179,7 @@ def matches() -> Drawn:
     pairs = (
         rises.to_stream()
         .select("key", "variable", "v")
-        .join(_events(8).select("key", "v"), on="key", within="2s", how="left")
+        .join(_events(8).select("key", "v", "arrived"), on="key", within="2s", how="left")
     )
     return Drawn((grown, sums, pairs), CLOCK, {})
 

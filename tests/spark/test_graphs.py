@@ -37,6 +37,12 @@ def test_several_graphs_in_one_query(spark: Any, tmp_path: Path) -> None:
     check_restarted(spark, case, tmp_path, way)
 
 
+@pytest.mark.slow
+def test_row_patterns_between_windows_and_joins(spark: Any, tmp_path: Path) -> None:
+    """Late records and retractions correct matches, over a restart from the checkpoint."""
+    check_restarted(spark, GRAPHS["matches"](), tmp_path, Way(ADAPTERS[0], "rocksdb"))
+
+
 @pytest.mark.long
 def test_a_graph_with_the_checks_of_plans(spark: Any, tmp_path: Path) -> None:
     check_restarted(spark, graph_number(7), tmp_path, Way(ADAPTERS[1], "inline", stops="before"))

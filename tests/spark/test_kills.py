@@ -1,7 +1,7 @@
 """A query killed and restarted gives what the embedded runner gives, once.
 
 ``kill_campaign.py`` (``make crash``) kills drivers at random instants, workers and executors, of
-more graphs with both ways to keep state; here are six deaths in two graphs.
+more graphs with both ways to keep state; here are deaths in three graphs.
 """
 
 from __future__ import annotations
@@ -49,3 +49,12 @@ def test_workers_are_killed_and_tasks_fail(spark: Any, tmp_path: Path) -> None:
     query = Query(tmp_path, "process", ADAPTERS[1], "inline")
     worker, failed = Fault("before", "worker"), Fault("after", "raise")
     run_here(spark, query, {3: failed, 10: worker, 18: failed})
+
+
+def test_matches_survive_a_driver_and_workers(spark: Any, tmp_path: Path) -> None:
+    write_files(GRAPHS["matches"](), tmp_path / "in")
+    query = Query(tmp_path, "matches", ADAPTERS[0], "rocksdb")
+    assert query.run("8=before:driver") == -signal.SIGKILL
+    begun = query.saves()
+    worker, failed = Fault("after", "worker"), Fault("before", "raise")
+    run_here(spark, query, {begun + 3: failed, begun + 9: worker})

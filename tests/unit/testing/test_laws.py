@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import find, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
@@ -17,6 +17,7 @@ from lowwater.testing import (
     Scenario,
     check_batch_equal,
     check_bundle_insensitive,
+    check_match_equal_batch,
     check_merge_associative,
     check_no_loss,
     check_order_insensitive,
@@ -198,6 +199,59 @@ def test_a_wrong_batch_answer_is_caught() -> None:
         )
     with pytest.raises(lw.InvalidArgument, match=r"not \(key, window\)"):
         check_batch_equal(sums, lambda records: {"A": 3}, DISORDER)
+
+
+def rises(stream: Stream) -> Any:
+    return stream.key_by("key").match(
+        "low up+", define={"up": lw.col("value") > lw.prev("value")},
+        measures={"top": lw.last("value")}, within="5m", allowed_lateness="1m",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("emit", ["on_time", "final", "early"])
+@pytest.mark.parametrize("skip", ["past_last", "next"])
+def test_matches_are_those_of_the_batch(emit: Any, skip: Any) -> None:
+    @settings(deadline=None, max_examples=8)
+    @given(lws.scenarios(disorder="3m", unit="20s", values=st.integers(0, 5)), lws.patterns())
+    def holds(scenario: Scenario, text: str) -> None:
+        define = {name: lw.col("value") > at for at, name in enumerate("abc") if name in text}
+        check_match_equal_batch(
+            lambda stream: stream.key_by("key").match(
+                text, define=define, measures={"values": lw.collect("value")}, within="3m",
+                emit=emit, skip=skip, allowed_lateness="1m",
+            ),
+            scenario,
+        )  # fmt: skip
+
+    holds()
+
+
+def test_a_condition_that_remembers_is_caught() -> None:
+    asked: list[Any] = []
+
+    def first_time(match: Any) -> bool:
+        asked.append(match.row["value"])
+        return asked.count(match.row["value"]) < 2
+
+    def once(stream: Stream) -> Any:
+        asked.clear()
+        return stream.key_by("key").match(
+            "low new", define={"new": first_time}, within="5m", allowed_lateness="1m"
+        )
+
+    check_match_equal_batch(rises, DISORDER)
+    with pytest.raises(AssertionError, match="differs from the matches of a batch") as error:
+        check_match_equal_batch(once, DISORDER)
+    assert "check_match_equal_batch(build, scenario)" in str(error.value)
+
+
+def test_what_is_no_match_over_the_elements_is_refused() -> None:
+    with pytest.raises(lw.InvalidArgument, match="the function built no match"):
+        check_match_equal_batch(sums, DISORDER)
+    with pytest.raises(lw.InvalidArgument, match="reads another stage"):
+        check_match_equal_batch(
+            lambda stream: sums(stream).key_by("key").match("a b", within="1h"), DISORDER
+        )
 
 
 def test_pipelines_that_a_law_does_not_apply_to_are_refused() -> None:
