@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates._base import columns_read, condition_read, strictest_needs
 from lowwater.engine.aggregates import specs as aggregates
+from lowwater.engine.aggregates._base import columns_read, condition_read, strictest_needs
 from lowwater.engine.match.key_rows import KeyRows, masked
 from lowwater.engine.match.quick import quick_truths
 from lowwater.engine.match.references import plain_columns, references_in
@@ -29,7 +29,8 @@ from lowwater.state.arrays import expand_ranges
 from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
-SPECS = {
+SPECS: Mapping[str, Callable[[str], AggregateSpec]] = {
+    "count": aggregates.count,
     "min": aggregates.min,
     "max": aggregates.max,
     "sum": aggregates.sum,
@@ -196,7 +197,9 @@ class Values:
         if name is None:
             return Column(np.bincount(some.match, minlength=some.count).astype(np.int64))
         spec: AggregateSpec = (
-            aggregates.count(name) if reference.function == "count" else SPECS[reference.function](name)
+            aggregates.count(name)
+            if reference.function == "count"
+            else SPECS[reference.function](name)
         )
         return self.aggregated({_VALUE: spec}, some)[_VALUE]
 
