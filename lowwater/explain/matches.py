@@ -371,7 +371,7 @@ class _Told:
             case "end" if not progress.wanted:
                 what = "what must be absent may still come" if rules.absence else "it ends there"
                 yield f"it matches {taken} so far; {what}"
-            case "end":
+            case _:  # the rows ended
                 still = "has not come yet" if is_open else "did not come"
                 yield f"{so_far}; {wanted} {still}"
 

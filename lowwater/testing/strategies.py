@@ -291,7 +291,7 @@ def patterns(
         raise InvalidArgument(
             f"{describe('variables', variables)} are not names",
             where="patterns",
-            hint='Write variables=("a", "b")',
+            hint='Write, say, patterns(("a", "b"))',
         )
     one = st.sampled_from([*variables])
     part: st.SearchStrategy[str] = st.tuples(one, st.sampled_from(_REPEATS)).map("".join)

@@ -78,7 +78,8 @@ def test_a_program_has_splits_behind_their_targets() -> None:
         assert 0 <= program.y[state] < state
     assert set(program.label[1:first].tolist()) == {-1, 0, 1, 2}
     assert (program.bit == [7 if label == 1 else -1 for label in program.label.tolist()]).all()
-    assert {column.dtype.str for column in program[:4]} == {"<i8"}
+    columns = (program.label, program.bit, program.x, program.y)
+    assert {column.dtype.str for column in columns} == {"<i8"}
 
 
 @pytest.mark.parametrize(
