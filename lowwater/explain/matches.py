@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.display.text import counted, shown
 from lowwater.engine.graph.trace import StageTrace, TracedElement
@@ -371,9 +371,11 @@ class _Told:
             case "end" if not progress.wanted:
                 what = "what must be absent may still come" if rules.absence else "it ends there"
                 yield f"it matches {taken} so far; {what}"
-            case _:  # the rows ended
+            case "end":
                 still = "has not come yet" if is_open else "did not come"
                 yield f"{so_far}; {wanted} {still}"
+            case _:
+                assert_never(progress.why)
 
     # -- rows ----------------------------------------------------------------------------------
 

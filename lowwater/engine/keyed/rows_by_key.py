@@ -120,7 +120,8 @@ class StoredRowsByKey:
         used = []
         for (rows, stored), record in zip(self._tables, tables, strict=True):
             rows.births = record["births"]
-            used.append(rows.table["key"][stored.load(store, record, watermark)])
+            loaded = stored.load(store, record, watermark)  # the table may grow by it
+            used.append(rows.table["key"][loaded])
         check_keys(used, ids, self._what)
         return ids
 

@@ -133,6 +133,16 @@ def test_keys_stay_while_one_table_has_rows_of_them() -> None:
     assert [table.births for table in after.tables] == [3, 2]
 
 
+def test_more_rows_come_back_than_a_new_table_has_room_for() -> None:
+    before = TwoTables(MemoryStore())
+    left, right = before.tables
+    left.insert(before.ids(*(f"key {number}" for number in range(1_000))), 1)
+    right.insert(before.ids(*(f"key {number}" for number in range(500, 20_500))), 2)
+    before.save()
+    after = before.restarted()
+    assert after.contents() == before.contents()
+
+
 def test_a_key_that_lost_its_rows_and_has_others_stays() -> None:
     before = TwoTables(MemoryStore())
     left, _ = before.tables
