@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final, overload
 
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.admission import OnError
@@ -26,6 +26,7 @@ from lowwater.windows import WindowFunction
 if TYPE_CHECKING:
     from lowwater.explain import Explanation
     from lowwater.explain.window import WindowLike
+    from lowwater.pipeline.fluent import KeyedStream, MatchedStream
 
 
 @final
@@ -52,10 +53,33 @@ class Scenario(Arrivals):
     Scenario(start='12:00:00').add((5, '12:00:26', 'A'), at='12:05:19').watermark('12:02:00').end()
     """
 
+    @overload
+    def run(
+        self, *, match: Callable[[KeyedStream], MatchedStream], trace: bool = ...
+    ) -> PipelineRun: ...
+
+    @overload
     def run(
         self,
         windows: WindowFunction,
         *,
+        trigger: Trigger = ...,
+        accumulation: Accumulation | None = ...,
+        allowed_lateness: DurationLike = ...,
+        aggregate: Aggregates | None = ...,
+        closing: Closing = ...,
+        on_time: OnTime = ...,
+        timestamps: TimestampRule = ...,
+        allow_data_loss: str | None = ...,
+        on_error: OnError = ...,
+        trace: bool = ...,
+    ) -> ScenarioRun: ...
+
+    def run(
+        self,
+        windows: WindowFunction | None = None,
+        *,
+        match: Callable[[KeyedStream], MatchedStream] | None = None,
         trigger: Trigger = Default(),
         accumulation: Accumulation | None = None,
         allowed_lateness: DurationLike = 0,
@@ -66,11 +90,19 @@ class Scenario(Arrivals):
         allow_data_loss: str | None = None,
         on_error: OnError = "dead_letter",
         trace: bool = False,
-    ) -> ScenarioRun:
+    ) -> ScenarioRun | PipelineRun:
         """Run the scenario through the engine; see :class:`Windowing` for most arguments.
+
+        >>> import lowwater as lw
+        >>> scenario = Scenario().add((1, "12:00", "A"), (3, "12:02", "A")).end()
+        >>> up = {"up": lw.col("value") > lw.prev("value")}
+        >>> len(scenario.run(match=lambda keyed: keyed.match("low up+", define=up)).elements)
+        1
 
         Args:
             windows: Where in event time elements are grouped.
+            match: In place of windows: finds a row pattern in the elements by key, which have the
+                columns ``time``, ``key`` and ``value``. All other options are those of ``match``.
             trigger: When a window emits a pane.
             accumulation: How panes of one window relate.
             allowed_lateness: How long after its end a window still accepts late elements.
@@ -82,7 +114,23 @@ class Scenario(Arrivals):
             allow_data_loss: Why it is fine that the trigger may lose data.
             on_error: ``"dead_letter"`` keeps bad elements in ``errors``; ``"raise"`` stops (S-B1).
             trace: Whether to record what happens to each element, in ``trace``.
+
+        Returns:
+            The panes; of a match, the run of its pipeline, with its records as ``elements``.
+
+        Raises:
+            InvalidArgument: There are both windows and a match, or neither.
         """
+        if match is not None and windows is None:
+            find = match
+            return self.run_pipeline(lambda stream: find(stream.key_by("key")), trace=trace)
+        if match is not None or windows is None:
+            raise InvalidArgument(
+                "a scenario runs through windows or through a match, one of the two",
+                where="Scenario.run",
+                hint='Write run(lw.FixedWindows("1m")), or run(match=lambda keyed: keyed.match('
+                '"low up+"))',
+            )
         windowing = Windowing(
             windows=windows,
             trigger=trigger,

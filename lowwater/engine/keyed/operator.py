@@ -1,4 +1,4 @@
-"""What joins and tables have in common: the records they keep, and how they are stored."""
+"""What operators that keep records by key have in common: the records, and how they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that an operator keeps, found by key and time: a side of a join."""
+"""Records that an operator keeps, found by key and time, such as those of a side of a join."""
 
 from __future__ import annotations
 

@@ -275,3 +275,24 @@ def test_a_retraction_is_no_pane_that_was_expected() -> None:
     with pytest.raises(AssertionError, match="kind=retract"):
         assert_panes(run.panes[at : at + 1], [alike])
     assert_panes(run.panes[at : at + 1], [{**alike, "kind": "retract"}])
+
+
+def test_a_scenario_runs_through_a_match() -> None:
+    scenario = Scenario().add((1, "12:00", "A"), (3, "12:02", "A")).watermark("12:02:30")
+    scenario = scenario.add((2, "12:01", "A")).end()
+
+    def rises(keyed: lw.KeyedStream) -> lw.MatchedStream:
+        return keyed.match(
+            "low up+",
+            define={"up": lw.col("value") > lw.prev("value")},
+            measures={"ups": lw.count(of="up")},
+            within="5m",
+            allowed_lateness="2m",
+        )
+
+    run = scenario.run(match=rises)
+    assert [(one.kind, one.value["ups"]) for one in run.elements] == [("insert", 2)]
+    with pytest.raises(InvalidArgument, match="one of the two"):
+        scenario.run(lw.FixedWindows("1m"), match=rises)  # type: ignore[call-overload]
+    with pytest.raises(InvalidArgument, match="one of the two"):
+        scenario.run()  # type: ignore[call-overload]
