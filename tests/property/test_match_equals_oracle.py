@@ -156,7 +156,7 @@ def without_unknown(step: Sequence[Given], oracle: Any) -> list[Given]:
 
 
 @given(st.data())
-@examples(60, is_core=True)
+@examples(60)
 def test_each_step_changes_what_the_oracle_changes(data: st.DataObject) -> None:
     case = data.draw(cases())
     check(case, data.draw(steps_of(case)), 0, spills=False)
