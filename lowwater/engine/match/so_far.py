@@ -237,7 +237,8 @@ class PythonRows:
                     where="match(define=)",
                     hint="Have the function return False for what it cannot judge",
                 ) from error
-            if truth is not None and not isinstance(truth, (bool, np.bool_)):
+            # What is false by itself may come out of `and`; what is true by itself is a mistake.
+            if not isinstance(truth, (bool, np.bool_)) and truth:
                 raise DataError(
                     f"{describe(f'what the condition of {name!r} returned', truth)} is neither "
                     "True nor False",

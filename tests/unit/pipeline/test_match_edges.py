@@ -132,7 +132,9 @@ def test_a_function_sees_the_keys_and_may_return_none() -> None:
     assert sorted(every.collect(progress=False).values()[0]) == [
         "at", "match_start", "p", "variable",
     ]  # fmt: skip
-    assert stream.match("a", define={"a": lambda _: None}).collect(progress=False).values() == []
+    for false in (None, 0, "", []):
+        found = stream.match("a", define={"a": lambda _, false=false: false})
+        assert found.collect(progress=False).values() == []
 
 
 def test_async_conditions_are_refused() -> None:
