@@ -114,15 +114,19 @@ class PatternRun:
         self._watermark = max(self._watermark, to)
         return self._settled()
 
-    def held(self) -> float:
+    def held(self, counts: Callable[[Row], bool] | None = None) -> float:
         """Return the time of the first row whose start is undecided, which holds the output.
 
         A row at or above the horizon, or behind it, is undecided because it is not looked at yet.
+
+        Args:
+            counts: Which rows are kept, where others can neither begin a match nor be of one.
         """
         horizon = self._watermark - (self._lateness if self._emit == "final" else 0)
         times = [END]
         for rows in self.rows.values():
-            ordered = sorted(rows, key=lambda row: row.place)
+            kept = rows if counts is None else filter(counts, rows)
+            ordered = sorted(kept, key=lambda row: row.place)
             times += [ordered[at].time for at in decided(self._pattern, ordered, horizon)[1]]
             times += [row.time for row in ordered if horizon <= row.time and horizon < END]
         return min(times)

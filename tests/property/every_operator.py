@@ -35,9 +35,6 @@ class Case:
         is_short: Whether ``make test`` tries it with few records; others repeat its proof.
         is_large: Whether ``make test`` tries it with many.
         has_workers: Whether it calls Python that workers can call.
-        stands: Whether time stands where it stands for any bundles. Not so behind matches that late
-            records decide: one may release the watermark before another, of the same bundle or of
-            the next, holds it.
     """
 
     name: str
@@ -48,7 +45,6 @@ class Case:
     is_short: bool = True
     is_large: bool = False
     has_workers: bool = False
-    stands: bool = True
 
     def __str__(self) -> str:
         return self.name
@@ -607,7 +603,6 @@ for emit, skip in product(("on_time", "final"), ("past_last", "next")):
             "low up+", define=UP, measures=OF_ROWS, within="90s", emit=emit, skip=skip,
             allowed_lateness="40s", order="version",
         ),
-        stands=emit == "final",
         is_short=skip == "past_last",
         is_large=(emit, skip) == ("on_time", "past_last"),
     )  # fmt: skip
@@ -618,7 +613,6 @@ case(
         measures={"so_far": lw.sum("v", of="up"), "rows": lw.count()},
         within="60s", rows="all", skip=("last", "up"), allowed_lateness="20s",
     ),
-    stands=False,
 )  # fmt: skip
 case(
     "early matches",
@@ -626,7 +620,6 @@ case(
         "low up{2,} | top", define=UP | TOP, measures=OF_ROWS, within="90s", emit="early",
         allowed_lateness="20s",
     ),
-    stands=False,
     is_short=False,
 )  # fmt: skip
 case(
@@ -641,7 +634,6 @@ case(
         measures={"ups": lw.count(of="up"), "total": lw.sum("v"), "end": lw.col("n")},
         within="90s", allowed_lateness="20s",
     ),
-    stands=False,
 )  # fmt: skip
 case(
     "what nothing follows",
@@ -654,7 +646,6 @@ case(
         "any up", define={"up": lw.col("n") > lw.prev("n")}, within="90s",
         measures={"values": lw.collect("v"), "last": lw.last("s")}, allowed_lateness="40s",
     ),
-    stands=False,
     written="python",
 )  # fmt: skip
 
@@ -674,7 +665,7 @@ def matched_panes(stream: Any) -> Any:
     return grown, rates.aggregate(rises=lw.count(), most=lw.max("most"))
 
 
-case("matches of retracted panes", matched_panes, content="final", stands=False)
+case("matches of retracted panes", matched_panes, content="final")
 
 
 # -- duplicates and unions -----------------------------------------------------------------------

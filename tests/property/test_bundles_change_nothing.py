@@ -8,9 +8,8 @@ Exempt are: how often a window fires where its trigger looks at its elements, as
 evaluated once per bundle (S-O1), and with it what a trigger that finishes then drops (S-R3); hooks
 of vectorised processes, which get whole bundles (S-K9); sessions of a process in order of arrival,
 which merge before the records of a bundle are processed (S-K8); the windows that early panes of
-sessions leave downstream (S-C3); the watermark behind matches that late records decide, as one may
-release it before another holds it (P-10); the time of a table's group (T-3); and the order of
-lists that collect from several keys of another stage (S-K1).
+sessions leave downstream (S-C3); the time of a table's group (T-3);
+and the order of lists that collect from several keys of another stage (S-K1).
 """
 
 from __future__ import annotations
@@ -52,15 +51,15 @@ def given(case: Case, rows: int, size: int, **options: Any) -> Given:
 def test_one_by_one_in_small_chunks(case: Case) -> None:
     whole = given(case, 30, WHOLE)
     with small_chunks():
-        whole.check_equal(given(case, 30, 1), stood=case.stands)
-        whole.check_equal(given(case, 30, WHOLE), stood=case.stands)
+        whole.check_equal(given(case, 30, 1))
+        whole.check_equal(given(case, 30, WHOLE))
 
 
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_many_records_at_once(case: Case) -> None:
     """One advance passes more records than a chunk has; ``make long`` has more of them."""
     rows = 6_000 // case.inputs
-    given(case, rows, WHOLE).check_equal(given(case, rows, 1_000), stood=case.stands)
+    given(case, rows, WHOLE).check_equal(given(case, rows, 1_000))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +90,11 @@ def test_elsewhere(case: Case, how: str) -> None:
 def test_every_case_in_bundles(case: Case) -> None:
     rows = 20_000 if is_campaign() else 12_000
     whole = given(case, rows, WHOLE)
-    whole.check_equal(given(case, rows, 1_000), stood=case.stands)
+    whole.check_equal(given(case, rows, 1_000))
     if is_campaign():
-        whole.check_equal(given(case, rows, 4_096), stood=case.stands)
+        whole.check_equal(given(case, rows, 4_096))
         # A batch of a reader that the run cuts, at other places than the batches.
-        whole.check_equal(given(case, rows, 700, batch=WHOLE), stood=case.stands)
+        whole.check_equal(given(case, rows, 700, batch=WHOLE))
 
 
 @pytest.mark.long
@@ -105,7 +104,7 @@ def test_every_case_in_small_chunks(case: Case) -> None:
     whole = given(case, rows, WHOLE)
     with small_chunks():
         for size in (WHOLE, 7, 1):
-            whole.check_equal(given(case, rows, size), stood=case.stands)
+            whole.check_equal(given(case, rows, size))
 
 
 @pytest.mark.long
@@ -134,4 +133,4 @@ def test_every_case_elsewhere(case: Case, how: str) -> None:
 @pytest.mark.parametrize("case", some(list(CASES.values()), 12), ids=str)
 def test_every_record_is_a_bundle(case: Case) -> None:
     rows = 20_000 if is_campaign() else 400
-    given(case, rows, WHOLE).check_equal(given(case, rows, 1), stood=case.stands)
+    given(case, rows, WHOLE).check_equal(given(case, rows, 1))

@@ -22,7 +22,7 @@ from lowwater.engine.match.taken import Values
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
-from lowwater.engine.records.steps import Bundle, without_late
+from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.arrays import distinct, mixed
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
@@ -38,6 +38,7 @@ from lowwater.time import (
 )
 from lowwater.watermark import Hold
 
+_STALE = 1 << 16
 _AT_THE_END = END_OF_TIME - 1
 """When what only the end of the input decides is due: the last instant of a queue."""
 
@@ -89,6 +90,9 @@ class MatchOperator(KeyedOperator):
             clock=clock,
         )
         self._dues, self._holds = Deadlines(), Deadlines()
+        # Only an advance raises the output watermark. A late row may settle one start and the next
+        # row begin another, so after a bundle it would depend on how rows were bundled.
+        self._has_advanced = False
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything."""
@@ -148,7 +152,8 @@ class MatchOperator(KeyedOperator):
 
     def load_holder(self, store: StateStore) -> None:
         super().load_holder(store)
-        self.output_watermark = max(self.output_watermark, self._lowest_hold())
+        if self._has_advanced:
+            self.output_watermark = max(self.output_watermark, self._lowest_hold())
 
     def _lowest_hold(self) -> int:
         return self._holds.first_that(self._is_holding, self.watermark)
@@ -171,10 +176,8 @@ class MatchOperator(KeyedOperator):
         if timely is not None:
             bundle = bundle.take(timely)
         self.admitted += len(bundle)
-        emitted = None
-        if len(bundle):
-            emitted = self._changed(bundle)
-        return self._done(emitted, late)
+        self._has_advanced = False
+        return self._done(self._changed(bundle) if len(bundle) else None, late)
 
     def _changed(self, bundle: Bundle) -> Emitted | None:
         """Add and take back rows; return what that changes.
@@ -271,7 +274,7 @@ class MatchOperator(KeyedOperator):
     def _advance(self, to: int, right: int) -> StageOutput:
         if to <= self.watermark:
             return NOTHING
-        self.watermark = to
+        self.watermark, self._has_advanced = to, True
         table = self._rows.table
         if to == END_OF_TIME:
             rows = table.live()
@@ -344,20 +347,18 @@ class MatchOperator(KeyedOperator):
         table["context"][kept] = True
         self._rows.touch(kept)
 
-    def _done(self, emitted: Emitted | None, late: object) -> StageOutput:
-        """Free what is removed, and advance the output watermark."""
-        output = self._finish(emitted, late)  # type: ignore[arg-type]
+    def _done(self, emitted: Emitted | None, late: LateBatch | None) -> StageOutput:
+        """Free what is removed, and after an advance raise the output watermark."""
+        output = self._finish(emitted, late)
         for queue, holds in ((self._dues, self._is_due), (self._holds, self._is_holding)):
             if len(queue) > 2 * len(self._rows) + _STALE:
                 queue.retain(holds)
-        held = self._lowest_hold()
-        if self._spilled:  # until load_holder has had it loaded
-            held = min(held, self._spilled.holds.first)
-        self.output_watermark = max(self.output_watermark, held)
+        if self._has_advanced:
+            held = self._lowest_hold()
+            if self._spilled:  # until load_holder has had it loaded
+                held = min(held, self._spilled.holds.first)
+            self.output_watermark = max(self.output_watermark, held)
         return output
-
-
-_STALE = 1 << 16
 
 
 def _in_order_of_arrival(keys: Int64Array) -> Int64Array:
