@@ -19,8 +19,7 @@ from typing import Any, TypeVar, cast, final
 import pyarrow as pa
 
 from lowwater.display.text import visible
-from lowwater.engine.keyed.inspect import TABLES as RECORD_TABLES
-from lowwater.engine.keyed.inspect import verify_records
+from lowwater.engine.keyed.inspect import tables_of, verify_records
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.run_record import (
     FORMAT,
@@ -57,9 +56,9 @@ from lowwater.time import START_OF_TIME, Instant, format_duration
 _TABLES: Mapping[str, Mapping[int, str]] = {
     "windows": TABLES,
     "process": PROCESS_TABLES,
-    "join": RECORD_TABLES,
-    "match": RECORD_TABLES,
-    "table": RECORD_TABLES,
+    "join": tables_of("records", "records of the right side"),
+    "match": tables_of("rows", "output that may be retracted"),
+    "table": tables_of("records", "records of the right side"),
     "records": PASSING_TABLES,
 }
 _VERIFY: Mapping[str, Callable[[StateStore, StoredPlace], object]] = {

@@ -1,4 +1,4 @@
-"""What a store holds of a join or a table, read without its pipeline."""
+"""What a store holds of rows by key, read without their pipeline."""
 
 from __future__ import annotations
 
@@ -23,25 +23,34 @@ from lowwater.state.store import StateStore
 
 _AT_ONCE = 1 << 12
 
-TABLES = {
-    stored.FACTS: "facts",
-    stored.KEYS: "keys",
-    stored.KEYS_GONE: "keys that are gone",
-    stored.FIRST_ROWS: "records",
-    stored.FIRST_ROWS + 1: "records that are gone",
-    stored.FIRST_ROWS + 2: "records of the right side",
-    stored.FIRST_ROWS + 3: "records of the right side that are gone",
-    stored.SPILLED: "keys whose records are not in memory",
-    stored.DUES: "when those are due",
-    stored.RIGHT_DUES: "when the right side makes those due",
-    stored.HOLDS: "what those hold",
-}
+
+def tables_of(left: str, right: str) -> dict[int, str]:
+    """Return what the stored tables of a stage hold, by tag.
+
+    Args:
+        left: What the rows of its left side are called, or of its only one.
+        right: What those of its right side are.
+    """
+    return {
+        stored.FACTS: "facts",
+        stored.KEYS: "keys",
+        stored.KEYS_GONE: "keys that are gone",
+        stored.FIRST_ROWS: left,
+        stored.FIRST_ROWS + 1: f"{left} that are gone",
+        stored.FIRST_ROWS + 2: right,
+        stored.FIRST_ROWS + 3: f"{right} that are gone",
+        stored.SPILLED: "keys whose records are not in memory",
+        stored.DUES: "when those are due",
+        stored.RIGHT_DUES: "when the right side makes those due",
+        stored.HOLDS: "what those hold",
+    }
+
 
 _QUEUES = {"due": stored.DUES, "right": stored.RIGHT_DUES, "hold": stored.HOLDS}
 
 
 def verify_records(store: StateStore, place: StoredPlace) -> None:
-    """Read and decode all that a join or table has saved, and see that it fits. O(rows).
+    """Read and decode all rows that a stage has saved, and see that it fits. O(rows).
 
     Args:
         store: The store.

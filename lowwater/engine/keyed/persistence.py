@@ -26,7 +26,7 @@ SPILLED, DUES, RIGHT_DUES, HOLDS = range(7, 11)
 """Tags of keys whose records are not in memory."""
 _FEWER = 0.94  # the fewer leave at once, the less it takes to write them
 _GROWN = 1.1
-WHAT = "the stored state of a join or table"
+WHAT = "the stored rows of a stage"
 
 
 @final
@@ -202,7 +202,7 @@ class StoredSides:
 
 
 def read_facts(store: StateStore, place: StoredPlace) -> dict[str, Any] | None:
-    """Return what is stored beside the rows of a join or table; ``None`` if nothing is.
+    """Return what is stored beside the rows of a stage; ``None`` if nothing is.
 
     Raises:
         StateError: It is damaged, or of another layout.

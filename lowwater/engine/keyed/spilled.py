@@ -48,7 +48,7 @@ AT_ONCE = 1 << 15
 
 _CHUNK = 1 << 12
 _LOADED_BYTES = 300  # of a name, what it waits for, and their place in a dict
-_WHAT = "a stored record of a join or table"
+_WHAT = "a stored row of a stage"
 
 
 class Spilling(Protocol):

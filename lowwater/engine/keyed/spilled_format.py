@@ -35,7 +35,7 @@ WAITS = np.dtype([("due", "<i8"), ("right", "<i8"), ("hold", "<i8")])
 """
 
 _LENGTH = Struct("<I")
-_WHAT = "a stored record of a join or table"
+_WHAT = "a stored row of a stage"
 
 
 @final

@@ -94,13 +94,16 @@ def find_matches_carefully(
         surely = tables.touches
         if dependent.any():
             surely = tables_of(program, low, high, times, bits, dependent).touches
-        if search.skip != TO_NEXT and len(keys) < _FEW:
+        ahead = search.skip != TO_NEXT and len(keys) < _FEW
+        attempts_of = partial(
+            _Attempts, program, search._replace(skip=TO_NEXT) if ahead else search, tables, surely,
+            times, bits, dependent, test, absent,
+        )  # fmt: skip
+        if ahead:
+            turns = _Ahead(search, attempts_of, high, len(times))
             for one in range(len(keys)):
-                ahead = _Ahead(
-                    program, search, tables, surely, times, bits, dependent, test, absent
-                )
-                next_start[keys[one]] = ahead.take_turns(one, int(low[one]), reach)
-                found += ahead.found
+                next_start[keys[one]] = turns.take(one, int(low[one]), reach)
+            found += turns.found
             continue
         if search.skip == TO_NEXT:
             starts, key = expand_ranges(low, high - low)
@@ -109,10 +112,7 @@ def find_matches_carefully(
             starts, key, size = low, np.arange(len(keys)), len(keys)
         for at in range(0, len(starts), size):
             part = slice(at, at + size)
-            attempts = _Attempts(
-                program, search, tables, surely, times, bits, dependent, test, absent,
-                starts[part], key[part], reach,
-            )  # fmt: skip
+            attempts = attempts_of(starts[part], key[part], reach)
             attempts.run()
             if search.skip != TO_NEXT:
                 next_start[keys[key[part]]] = attempts.undecided
@@ -280,37 +280,36 @@ class _Attempts:
 
 @final
 class _Ahead:
-    """The attempts of one key in turn, made several at a time: those that a match skips are lost.
+    """The attempts of a key in turn, made several at a time: those that a match skips are lost.
 
     While attempts fail, twice as many are made at once; after a match, one.
+
+    Args:
+        search: The search.
+        attempts_of: Returns attempts at some starts of some keys, each by itself, which write their
+            reach.
+        high: The end of each key, int64.
+        rows: How many rows there are.
     """
 
     def __init__(
         self,
-        program: Program,
         search: Search,
-        tables: Tables,
-        surely: Int64Array,
-        times: Int64Array,
-        bits: NDArray[np.uint64],
-        dependent: NDArray[np.bool_],
-        test: Test,
-        absent: AbsentRows,
+        attempts_of: Callable[[Int64Array, Int64Array, Int64Array], _Attempts],
+        high: Int64Array,
+        rows: int,
     ) -> None:
         self.found: list[Found] = []
         self._search = search
-        self._high = tables.high
-        self._made = partial(
-            _Attempts, program, search._replace(skip=TO_NEXT), tables, surely, times, bits,
-            dependent, test, absent,
-        )  # fmt: skip
-        self._reach = np.full(len(times), START_OF_TIME, dtype=np.int64)
+        self._attempts_of = attempts_of
+        self._high = high
+        self._reach = np.full(rows, START_OF_TIME, dtype=np.int64)
 
-    def take_turns(self, key: int, low: int, reach: Int64Array) -> int:
+    def take(self, key: int, low: int, reach: Int64Array) -> int:
         """Make the attempts of a key; return the first that is undecided, or the key's end.
 
         Args:
-            key: The place of the key among those of the tables.
+            key: The place of the key.
             low: Its first row that may begin a match.
             reach: Is given the reach of each attempt.
         """
@@ -318,10 +317,10 @@ class _Ahead:
         while start < high:
             stop = min(start + size, high)
             starts = np.arange(start, stop)
-            attempts = self._made(starts, np.full(len(starts), key), self._reach)
+            attempts = self._attempts_of(starts, np.full(len(starts), key), self._reach)
             attempts.run()
             matches = in_order(self._reach, self._high, attempts.found)
-            before, begun = start, start
+            before = start
             start, begun, is_open = self._turns(matches, start, stop, reach)
             if is_open:
                 return start

@@ -141,7 +141,7 @@ class Values:
             return found.columns
         if len(expressions) > 1:  # one that fails for a row says nothing of the others
             return {name: self.computed(one, at, taken, where) for name, one in expressions.items()}
-        _say_failed(found, len(at), where)
+        _say_failed(found, where)
         if not len(found.rows):
             return {name: Column.of_objects([None] * len(at)) for name in expressions}
         place = np.zeros(len(at), dtype=np.int64)
@@ -268,12 +268,11 @@ class Values:
         return Column(found)
 
 
-def _say_failed(found: Evaluated, count: int, where: str) -> None:
-    """Warn of rows for which an expression cannot be computed: it is null there."""
-    first = found.failed[0]
+def _say_failed(found: Evaluated, where: str) -> None:
+    """Warn of rows for which an expression cannot be computed; once for each that is said of it."""
     warn(
         DataWarning,
-        f"{first.detail}: so for {len(found.failed)} of {count} rows, for which it is null",
+        f"{found.failed[0].detail}; for such rows it is null",
         where=where,
         hint="Convert the column in a step in front of the match, where such a record is a dead "
         "letter",
