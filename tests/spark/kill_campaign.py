@@ -52,9 +52,19 @@ def test_a_graph_killed_at_any_instant(
     print(f"{graph}, {adapter}, {state}: {killed} kills, no difference")
 
 
-def kill_often(query: Query, most: int, batches: int, chance: random.Random) -> int:
-    """Run a query to its end, killing this and that; return how often something was killed."""
-    drivers = max(1, most // 3)
+def kill_often(
+    query: Query, most: int, batches: int, chance: random.Random, *, drivers: int | None = None
+) -> int:
+    """Run a query to its end, killing this and that; return how often something was killed.
+
+    Args:
+        query: The query.
+        most: How often at most.
+        batches: How many micro-batches it has.
+        chance: Draws when.
+        drivers: How many of the deaths are those of a driver; by default a third.
+    """
+    drivers = max(1, most // 3) if drivers is None else drivers
     every = (3 if query.graph != "windows" else 2) * 2 * batches  # its saves without a fault
     numbers = sorted(chance.sample(range(1, every, 2), most - drivers))
     kinds = itertools.cycle(["before:worker", "after:raise", "after:worker", "before:raise"])

@@ -1,11 +1,14 @@
 """A query killed and restarted gives what the embedded runner gives, once.
 
 ``kill_campaign.py`` (``make crash``) kills drivers at random instants, workers and executors, of
-more graphs with both ways to keep state; here are deaths in three graphs.
+more graphs with both ways to keep state; here are deaths in three graphs, fifty of them in that of
+row patterns.
 """
 
 from __future__ import annotations
 
+import itertools
+import random
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +16,22 @@ from typing import Any
 
 import pytest
 
-from tests.spark.graphs_on_spark import expected_of, frame_of, output, start, write_files
+from tests.spark.graphs_on_spark import (
+    expected,
+    expected_of,
+    frame_of,
+    output,
+    start,
+    write_files,
+)
 from tests.spark.graphs_to_kill import GRAPHS
+from tests.spark.kill_campaign import kill_often
 from tests.spark.killed_drivers import Query
-from tests.spark.query_to_kill import ADAPTERS, Fault, backend_of
+from tests.spark.query_to_kill import ADAPTERS, STATES, Fault, backend_of
 from tests.spark.restarted_graphs import with_adapter
+
+DEATHS = 50
+"""How often a query of row patterns is killed."""
 
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 
@@ -51,10 +65,16 @@ def test_workers_are_killed_and_tasks_fail(spark: Any, tmp_path: Path) -> None:
     run_here(spark, query, {3: failed, 10: worker, 18: failed})
 
 
-def test_matches_survive_a_driver_and_workers(spark: Any, tmp_path: Path) -> None:
-    write_files(GRAPHS["matches"](), tmp_path / "in")
-    query = Query(tmp_path, "matches", ADAPTERS[0], "rocksdb")
-    assert query.run("8=before:driver") == -signal.SIGKILL
-    begun = query.saves()
-    worker, failed = Fault("after", "worker"), Fault("before", "raise")
-    run_here(spark, query, {begun + 3: failed, begun + 9: worker})
+def test_matches_survive_fifty_deaths(tmp_path: Path) -> None:
+    """Of drivers, workers and tasks, in both ways to keep state; each run gives all rows, once."""
+    chance, deaths = random.Random(17), 0
+    batches = len(expected(GRAPHS["matches"]()).rows)
+    for number in itertools.count():
+        if deaths >= DEATHS:
+            break
+        folder = tmp_path / str(number)
+        write_files(GRAPHS["matches"](), folder / "in")
+        query = Query(folder, "matches", ADAPTERS[number % 2], STATES[number % len(STATES)])
+        deaths += kill_often(query, min(12, DEATHS - deaths + 1), batches, chance, drivers=1)
+        assert output(folder) == expected_of(GRAPHS["matches"](), folder)
+    assert deaths >= DEATHS
