@@ -67,6 +67,10 @@ if TYPE_CHECKING:
     from lowwater.engine.match.references import prev as prev
     from lowwater.engine.match.so_far import MatchedRows as MatchedRows
     from lowwater.engine.match.so_far import MatchSoFar as MatchSoFar
+    from lowwater.engine.over.row_numbers import Rank as Rank
+    from lowwater.engine.over.row_numbers import RowNumber as RowNumber
+    from lowwater.engine.over.row_numbers import rank as rank
+    from lowwater.engine.over.row_numbers import row_number as row_number
     from lowwater.engine.process import ProcessContext as ProcessContext
     from lowwater.engine.process import ProcessOperator as ProcessOperator
     from lowwater.engine.process import combining_cell as combining_cell
@@ -198,6 +202,7 @@ _PLACES = {
     "lowwater.engine.match.absence": "Absent absent",
     "lowwater.engine.match.references": "Matched matched prev",
     "lowwater.engine.match.so_far": "MatchSoFar MatchedRows",
+    "lowwater.engine.over.row_numbers": "Rank RowNumber rank row_number",
     "lowwater.engine.process": (
         "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
         "set_cell timer value_cell"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline.fluent import MatchedStream as MatchedStream
     from lowwater.pipeline.fluent import Pipeline as Pipeline
     from lowwater.pipeline.fluent import Processed as Processed
+    from lowwater.pipeline.fluent import RangedStream as RangedStream
     from lowwater.pipeline.fluent import Stream as Stream
     from lowwater.pipeline.fluent import WindowedStream as WindowedStream
     from lowwater.pipeline.forms import Element as Element
@@ -47,7 +48,8 @@ _PLACES = {
     "lowwater.pipeline.change_readers": "changelog debezium",
     "lowwater.pipeline.final": "FinalPanes",
     "lowwater.pipeline.fluent": (
-        "JoinedStream KeyedStream MatchedStream Pipeline Processed Stream WindowedStream"
+        "JoinedStream KeyedStream MatchedStream Pipeline Processed RangedStream Stream "
+        "WindowedStream"
     ),
     "lowwater.pipeline.forms": "Element",
     "lowwater.pipeline.handle": "RunHandle",

@@ -55,9 +55,11 @@ from lowwater.windows import WindowFunction
 if TYPE_CHECKING:
     from lowwater.engine.match.absence import Absent
     from lowwater.engine.match.rules import Emit, RowsOut, Skip
+    from lowwater.engine.over.rules import Late
     from lowwater.engine.process.outputs import Order
     from lowwater.pipeline.joins import JoinInputs
     from lowwater.pipeline.matches import Condition, Measure
+    from lowwater.pipeline.over import RangeResult
     from lowwater.pipeline.tables import Table
 
 _WHOLE = HIDDEN + "record"
@@ -150,6 +152,7 @@ class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
                 "group": 'Group first: .key_by("...").window(...).group()',
                 "process": 'Group first: .key_by("...").process(...)',
                 "match": 'Group first: .key_by("...").match(...)',
+                "over": 'Group first: .key_by("...").over(...)',
             }
             raise no_step("a stream", name, hints, dir(Stream))
 
@@ -304,6 +307,66 @@ class KeyedStream(GroupedRecords):
             order=order, without=without,
         )  # fmt: skip
         return MatchedStream(stage, Stream(**matches_as_records(stage, stream._schema)))
+
+    @explained(
+        orderBy="order", order_by="order", grace="allowed_lateness", lateness="allowed_lateness",
+        preceding="rows", window="length", retention="keep",
+    )  # fmt: skip
+    def over(
+        self,
+        length: DurationLike | None = None,
+        *,
+        rows: int | None = None,
+        order: str | None = None,
+        keep: DurationLike | None = None,
+        allowed_lateness: DurationLike | None = None,
+        late: Late = "correct",
+        **results: RangeResult,
+    ) -> RangedStream:
+        """Emit each record with values over the records of its key up to it: a moving average.
+
+        It is ``OVER (PARTITION BY ... ORDER BY time RANGE/ROWS ... PRECEDING)`` of SQL over a
+        stream: see ``docs/over.md``. A record comes out once the watermark has passed it.
+
+        >>> import lowwater as lw
+        >>> rows = [{"at": f"2000-01-01T12:0{n}Z", "v": n * n} for n in range(5)]
+        >>> values = lw.from_iterable(rows, time="at").with_columns(key=lw.lit("A")).key_by("key")
+        >>> moving = values.over("2m", mean=lw.mean("v"), n=lw.count())
+        >>> [(one["mean"], one["n"]) for one in moving.collect().values()]
+        [(0.0, 1), (0.5, 2), (2.5, 2), (6.5, 2), (12.5, 2)]
+        >>> steps = values.over(rows=2, step=lw.col("v") - lw.prev("v"))
+        >>> [one["step"] for one in steps.collect().values()]
+        [None, 1, 3, 5, 7]
+
+        Args:
+            length: The range of a record at ``t`` has the records of its key in ``(t - length,
+                t]``: others of the same time belong to it, too, whichever came first.
+            rows: The range has this many records instead, the record itself included, in order of
+                time, then ``order``, then arrival.
+            order: The column that orders records of one time, for ``rows``.
+            keep: Records this much older than a record, or more, do not count for it, for
+                ``rows``; without it, each key keeps its last records for ever.
+            allowed_lateness: How far below the watermark a record may be; by default as far as
+                upstream stages emit late. Such a record corrects the results at and after it.
+            late: ``"drop"``: records below the watermark are dropped, also where upstream stages
+                emit late.
+            **results: What is computed, by name: aggregates over the range, :func:`rank`; and for
+                ``rows`` :func:`row_number`, or expressions with :func:`prev`.
+
+        Returns:
+            A stream: the keys, the columns of the record, the results; at the record's time.
+
+        Raises:
+            InvalidArgument: An argument is wrong, or a result is called as a column is.
+        """
+        from lowwater.pipeline.over import over_stage, ranged_as_records
+
+        stream = self._stream
+        stage = over_stage(
+            stream, self._keys, self._names, length, results, rows=rows, order=order, keep=keep,
+            allowed_lateness=allowed_lateness, late=late,
+        )  # fmt: skip
+        return RangedStream(stage, Stream(**ranged_as_records(stage, stream._schema)))
 
     def _processed(self, process: object, windowing: Windowing | None, order: Order) -> Processed:
         stream = self._stream
@@ -580,7 +643,7 @@ def _hints_behind(what: str, name: str) -> dict[str, str]:
     group = f'Group {what} first: .key_by("...")'
     return {
         **dict.fromkeys(("elements", "values"), f"Run it first: .collect().{name}()"),
-        **dict.fromkeys(("window", "process", "match"), f"{group}.{name}(...)"),
+        **dict.fromkeys(("window", "process", "match", "over"), f"{group}.{name}(...)"),
         **dict.fromkeys(("aggregate", "group"), f"{group}.window(...).{name}(...)"),
     }
 
@@ -614,3 +677,16 @@ class MatchedStream(OutputStream):
         def __getattr__(self, name: str) -> NoReturn:
             hints = _hints_behind("the matches", name)
             raise no_step("a match", name, hints, dir(MatchedStream))
+
+
+@explains
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RangedStream(OutputStream):
+    """Records with values over those before them, as ``over`` returns them."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hints = _hints_behind("the records", name)
+            raise no_step("the output of over", name, hints, dir(RangedStream))

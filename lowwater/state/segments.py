@@ -119,6 +119,73 @@ class Segments:
         places, _ = expand_ranges(self._at[keys], self._count[keys])
         return self._pool[places]
 
+    def between(
+        self, keys: Int64Array, low: Int64Array, high: Int64Array, before: int = 0
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the windows of distinct keys that start between two instants, both included.
+
+        Args:
+            keys: The keys, int64, shape (k,).
+            low: The first instant for each.
+            high: The last instant for each.
+            before: How many windows before these are returned, too, where there are as many; with
+                all others that start when the first of them does.
+
+        Returns:
+            The rows key by key, how many each key has, and how many before these are left out.
+        """
+        self._cover(keys)
+        at, count, starts = self._at[keys], self._count[keys], self._table["start"]
+        stop = self._search(at, count, starts, high, below_or_equal=True)
+        first = np.minimum(self._search(at, count, starts, low, below_or_equal=False), stop)
+        if before:
+            first = self._instants_begin(keys, np.maximum(first - before, 0))
+        places, _ = expand_ranges(at + first, stop - first)
+        return self._pool[places], stop - first, first
+
+    def oldest(
+        self, keys: Int64Array, below: int, left: int
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the windows of distinct keys but for the last that start before an instant.
+
+        Args:
+            keys: The keys, int64, shape (k,), each with windows.
+            below: The instant.
+            left: How many of each key are left out, counted from the last that starts before it;
+                with all others that start when the first of them does.
+
+        Returns:
+            The rows key by key, how many each key has, and the row that is first behind them, -1
+            for none.
+        """
+        self._cover(keys)
+        at, count, starts = self._at[keys], self._count[keys], self._table["start"]
+        bound = np.full(len(keys), below, dtype=np.int64)
+        stop = self._search(at, count, starts, bound, below_or_equal=False)
+        stop = np.maximum(stop - left, 0)
+        if left:
+            stop = self._instants_begin(keys, stop)
+        places, _ = expand_ranges(at, stop)
+        behind = np.where(stop < count, self._pool[np.where(stop < count, at + stop, 0)], -1)
+        return self._pool[places], stop, behind
+
+    def first(self, keys: Int64Array) -> Int64Array:
+        """Return the first window of each key, -1 for none."""
+        self._cover(keys)
+        some = self._count[keys] > 0
+        return np.where(some, self._pool[np.where(some, self._at[keys], 0)], -1)
+
+    def _instants_begin(self, keys: Int64Array, places: Int64Array) -> Int64Array:
+        """Return the first place of each key with the same start as at a place, if there is one."""
+        at, count, starts = self._at[keys], self._count[keys], self._table["start"]
+        inside = np.flatnonzero(places < count)
+        rows = self._pool[at[inside] + places[inside]]
+        places = places.copy()
+        places[inside] = self._search(
+            at[inside], count[inside], starts, starts[rows], below_or_equal=False
+        )
+        return places
+
     def insert(self, rows: Int64Array) -> None:
         """Add the windows of rows; none is here yet."""
         if not len(rows):

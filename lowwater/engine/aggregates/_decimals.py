@@ -30,6 +30,7 @@ class _Totals:
     """Exact totals of decimals, and how many there are."""
 
     _what: ClassVar[str]
+    adds_up = True
 
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {"scales": []}

@@ -32,6 +32,7 @@ class IntegerSum:
 
     columns = (StateColumn("sum", np.int64), StateColumn("sum high", np.int64))
     condenses = True
+    adds_up = True
 
     def __init__(self) -> None:
         self.notes = {"bound": 0}
@@ -75,6 +76,7 @@ class IntegerMean:
         StateColumn("total", np.int64),
         StateColumn("total high", np.int64),
     )
+    adds_up = True
 
     def __init__(self) -> None:
         self.notes = {"bound": 0}
@@ -109,6 +111,7 @@ class IntegerVariance:
     """Variance or standard deviation, a float, rounded once before the root."""
 
     columns = (*IntegerMean.columns, *(StateColumn(name, np.int64) for name in _SQUARES))
+    adds_up = True
 
     def __init__(self, *, ddof: int, root: bool) -> None:
         self._ddof = ddof

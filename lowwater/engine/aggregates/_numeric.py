@@ -24,6 +24,7 @@ class Count:
 
     columns = (StateColumn("count", np.int64),)
     condenses = True
+    adds_up = True
 
     def add(self, state: State, batch: AggregateInput) -> None:
         kernels().add_at(state["count"], batch.rows, 1 if batch.signs is None else batch.signs)
@@ -167,6 +168,8 @@ class Variance:
 @final
 class Extreme:
     """The minimum or maximum; null for no values."""
+
+    merges_twice = True
 
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, largest: bool) -> None:
         self._type = type

@@ -31,6 +31,8 @@ class Endmost:
         nulls: Whether an element whose value is null can win; the result is null then.
     """
 
+    merges_twice = True
+
     def __init__(
         self,
         type: pa.DataType | None,

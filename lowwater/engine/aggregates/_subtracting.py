@@ -35,6 +35,8 @@ class _Totals:
         counted: Whether to count the values too.
     """
 
+    adds_up = True
+
     def __init__(self, powers: tuple[Power, ...], *, counted: bool = True) -> None:
         self._powers = powers
         self._counted = counted
@@ -201,6 +203,7 @@ class SignedTest:
     """Whether any, or every, value is true, from the counts of true and false values."""
 
     columns = (StateColumn("true", np.int64), StateColumn("false", np.int64))
+    adds_up = True
 
     def __init__(self, *, every: bool) -> None:
         self._every = every

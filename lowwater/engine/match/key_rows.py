@@ -26,18 +26,25 @@ class KeyRows:
         records: The records.
         keys: Ids of distinct keys, int64, shape (k,).
         order: The column that orders rows of one time; ``None``: as they arrive.
+        chosen: Only these rows, key by key, and how many each key has; ``None``: all.
     """
 
-    def __init__(self, records: KeyedRecords, keys: Int64Array, order: str | None) -> None:
+    def __init__(
+        self,
+        records: KeyedRecords,
+        keys: Int64Array,
+        order: str | None,
+        chosen: tuple[Int64Array, Int64Array] | None = None,
+    ) -> None:
         self._records = records
         self._columns: dict[str, Column] = {}
         self._typed: dict[str, Column] = {}
         self._before: dict[tuple[str, int], Column] = {}
         self.keys = keys
-        self.rows = records.segments.of_keys(keys)
-        """The rows in the table, int64, shape (n,)."""
-        self.counts = records.segments.counts(keys)
-        """How many rows each key has, int64, shape (k,)."""
+        if chosen is None:
+            chosen = records.segments.of_keys(keys), records.segments.counts(keys)
+        self.rows, self.counts = chosen
+        """The rows in the table, int64, shape (n,), and how many each key has, shape (k,)."""
         self.begin: Int64Array = np.zeros(len(keys) + 1, dtype=np.int64)
         """Where the rows of each key begin, and behind the last key how many there are."""
         np.cumsum(self.counts, out=self.begin[1:])
@@ -45,6 +52,8 @@ class KeyRows:
         """The place of each row's key in ``keys``, int64, shape (n,)."""
         self.times: Int64Array = records.table["start"][self.rows]
         """Their event times, int64, shape (n,)."""
+        self.reach: Int64Array = self.begin[self.key_of]
+        """The first place that counts as a row before each, int64, shape (n,)."""
         if order is not None:
             self._sort_ties(order)
 
@@ -84,7 +93,7 @@ class KeyRows:
         key = (reference.column, reference.k)
         if key not in self._before:
             places = np.arange(len(self), dtype=np.int64) - reference.k
-            inside = places >= self.begin[self.key_of]
+            inside = places >= self.reach
             found = self.typed(reference.column).take(np.where(inside, places, 0))
             self._before[key] = masked(found, inside)
         return self._before[key]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lowwater.engine.keyed.operator import KeyedOperator, record_hashes, unknown_record
+from lowwater.engine.keyed.applying import apply_changes, seen_by_users
+from lowwater.engine.keyed.operator import KeyedOperator, record_hashes
 from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.keyed.sides import Side
 from lowwater.engine.keyed.spilled import SpilledKeys
@@ -19,11 +18,10 @@ from lowwater.engine.match.rules import Matching
 from lowwater.engine.match.search import PatternSearch
 from lowwater.engine.match.shown import Shown
 from lowwater.engine.match.taken import Values
-from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
-from lowwater.state.arrays import distinct, mixed
+from lowwater.state.arrays import distinct
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
@@ -196,7 +194,7 @@ class MatchOperator(KeyedOperator):
         if signs is not None and (signs < 0).any():
             self._apply(bundle, keys, bits)
             return self._settled(_in_order_of_arrival(keys), every=True, in_turn=False)
-        hashes = record_hashes(self._seen(bundle)) if self._signed else None
+        hashes = record_hashes(seen_by_users(bundle)) if self._signed else None
         rows = self._insert(bundle, keys, bits, hashes)
         if self.rules.emit == "early":
             late = np.ones(len(rows), dtype=np.bool_)
@@ -236,38 +234,14 @@ class MatchOperator(KeyedOperator):
     def _apply(self, bundle: Bundle, keys: Int64Array, bits: Int64Array) -> None:
         """Insert rows and take rows back (P-13).
 
-        A row that is taken back in the bundle it comes in does not count: of equal ones, the last
-        to come goes first.
-
         Raises:
             DataError: A row is taken back that never came.
         """
-        hashes = record_hashes(self._seen(bundle))
-        assert bundle.signs is not None
-        left = uncancelled(mixed([keys, bundle.times, hashes]).view(np.int64), bundle.signs)
-        back = left[bundle.signs[left] < 0]
-        new = left[bundle.signs[left] > 0]
-        back = self._take_back(bundle, keys, hashes, back)
-        if new.size:
-            self._insert(bundle.take(new), keys[new], bits[new], hashes[new])
-        back = self._take_back(bundle, keys, hashes, back)
-        if back.size:
-            raise unknown_record(self._seen(bundle), back, "match")
 
-    def _take_back(
-        self, bundle: Bundle, keys: Int64Array, hashes: Int64Array, back: Int64Array
-    ) -> Int64Array:
-        """Remove rows; return the places of those that are not here."""
-        if not back.size:
-            return back
-        found = self._rows.equal_rows(keys[back], bundle.times[back], hashes[back], newest=True)
-        self._rows.remove(found[found >= 0])
-        return back[found < 0]
+        def insert(places: Int64Array, hashes: Int64Array) -> None:
+            self._insert(bundle.take(places), keys[places], bits[places], hashes)
 
-    def _seen(self, bundle: Bundle) -> Bundle:
-        """Return a bundle without the columns that users never see."""
-        values = {n: column for n, column in bundle.values.items() if not n.startswith(HIDDEN)}
-        return replace(bundle, values=values)
+        apply_changes(self._rows, bundle, keys, insert, "match")
 
     # -- the watermark -------------------------------------------------------------------------
 
@@ -364,24 +338,3 @@ class MatchOperator(KeyedOperator):
 def _in_order_of_arrival(keys: Int64Array) -> Int64Array:
     """Return the distinct keys, in order of the first place of each."""
     return keys[np.sort(np.unique(keys, return_index=True)[1])]
-
-
-def uncancelled(same: Int64Array, signs: NDArray[np.int8]) -> Int64Array:
-    """Return which changes are left once each that takes back has met the last equal one before it.
-
-    >>> uncancelled(np.array([1, 1, 2, 1]), np.array([1, 1, -1, -1]))
-    array([0, 2])
-
-    Args:
-        same: What is equal for equal records, int64, shape (n,).
-        signs: +1 for records that come, -1 for those that are taken back.
-    """
-    left = np.argsort(same, kind="stable")
-    while len(left) > 1:
-        # A pair of neighbours of one record, the first coming and the second taken back.
-        meets = (same[left][1:] == same[left][:-1]) & (signs[left][:-1] > 0) & (signs[left][1:] < 0)
-        if not meets.any():
-            break
-        at = np.flatnonzero(meets)
-        left = np.delete(left, np.concatenate((at, at + 1)))
-    return np.sort(left)

@@ -95,6 +95,10 @@ class Aggregation:
                     each = element, rows[pair]
                 part.add(bundle, *each, arrival)
 
+    def aggregates(self) -> dict[str, Aggregate]:
+        """Return the aggregates that have been bound, by the names of the outputs."""
+        return {part.name: part.bound for part in self._parts if part.is_bound}
+
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Merge ``rows[i]`` into ``into[i]``."""
         for part in self._parts:
