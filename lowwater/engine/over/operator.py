@@ -114,12 +114,12 @@ class OverOperator(KeyedOperator):
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         never = np.full(len(rows), END_OF_TIME)
         times = self._rows.table["start"][rows]
-        due = np.where(times < self.watermark, self._leaves(times), saturating_add_array(times, 1))
+        due = np.where(times < self.watermark, self._leaves(times, self.watermark), saturating_add_array(times, 1))
         return np.minimum(due, END_OF_TIME), never, never
 
     def readmitted(self, side: int, rows: Int64Array) -> None:
         times = self._rows.table["start"][rows]
-        self._queue(rows[times < self.watermark])
+        self._queue(rows[times < self.watermark], self.watermark)
 
     # -- rows that come ------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class OverOperator(KeyedOperator):
         before = _Computed(*self._results.of_keys(self._rows, touched, low, high))
         self._apply(bundle, keys)
         after = _Computed(*self._results.of_keys(self._rows, touched, low, high))
-        self._queue(np.setdiff1d(after.rows, before.rows))
+        self._queue(np.setdiff1d(after.rows, before.rows), self.watermark)
         return self._differences(before, after)
 
     def _apply(self, bundle: Bundle, keys: Int64Array) -> None:
@@ -220,12 +220,17 @@ class OverOperator(KeyedOperator):
         if to == END_OF_TIME:
             self._rows.clear()
         else:
-            self._queue(rows)
+            self._queue(rows, low)
             self._release()
         return self._done(emitted, None)
 
-    def _leaves(self, times: Int64Array) -> Int64Array:
-        """Return the watermark at which rows that are out, or older ones of their keys, may go."""
+    def _leaves(self, times: Int64Array, since: int) -> Int64Array:
+        """Return the watermark at which rows that are out, or older ones of their keys, may go.
+
+        Args:
+            times: The times of the rows.
+            since: Watermarks up to this one have been dealt with.
+        """
         rules = self.rules
         leaves = np.full(len(times), END_OF_TIME, dtype=np.int64)
         if rules.stays_us is not None:
@@ -233,12 +238,12 @@ class OverOperator(KeyedOperator):
         if rules.rows is not None:
             # Then a row is below all rows to come, which need only the last rows before them.
             below = saturating_add_array(times, saturating_add(rules.lateness_us, 1))
-            leaves = np.where(below > self.watermark, np.minimum(leaves, below), leaves)
+            leaves = np.where(below > since, np.minimum(leaves, below), leaves)
         return leaves
 
-    def _queue(self, rows: Int64Array) -> None:
+    def _queue(self, rows: Int64Array, since: int) -> None:
         """Queue rows that are out for the watermark at which something of their keys may go."""
-        leaves = self._leaves(self._rows.table["start"][rows])
+        leaves = self._leaves(self._rows.table["start"][rows], since)
         some = np.flatnonzero(leaves < END_OF_TIME)
         self._leaving.push(leaves[some], rows[some])
 
@@ -258,7 +263,7 @@ class OverOperator(KeyedOperator):
         if rules.rows is None or not rows.size:
             return
         lowest = saturating_add(self.watermark, -rules.lateness_us)
-        self._queue(rows)  # of those that are kept for a time, too
+        self._queue(rows, self.watermark)  # of those that are kept for a time, too
         keys = distinct(table["key"][rows])
         old, counts, behind = self._rows.segments.oldest(keys, lowest, rules.rows_before)
         if not old.size:

@@ -16,7 +16,7 @@ from lowwater.engine.over.row_numbers import Rank, RowNumber
 from lowwater.engine.over.rules import Over
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
-from lowwater.state.arrays import expand_ranges
+from lowwater.state.arrays import NONE, expand_ranges
 from lowwater.time import Int64Array, saturating_add_array
 
 RELEASED = "released"
@@ -55,6 +55,8 @@ class Results:
         chosen, counts, skipped = records.segments.between(keys, begin, high, rules.rows_before)
         rows = KeyRows(records, keys, rules.order, (chosen, counts))
         places = np.flatnonzero(rows.times >= low[rows.key_of])
+        if not places.size:
+            return NONE, {}
         ranges = Ranges(rules, rows, places)
         results = self._aggregates.over(ranges)
         for name, number in rules.numbers.items():
