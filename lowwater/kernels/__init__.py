@@ -235,6 +235,42 @@ class Kernels(Protocol):
             (the places, one chain after another; the chain of each; the pieces of the longest).
         """
 
+    def time_ranges(
+        self,
+        times: Int64Array,
+        begin: Int64Array,
+        end: Int64Array,
+        places: Int64Array,
+        length: int,
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return which rows of a key are in ``(t - length, t]`` of some of its rows. O(rows).
+
+        Args:
+            times: The instants of rows, key by key, rising within a key.
+            begin: Where the rows of the key of each place begin, int64, shape (n,).
+            end: Where they end.
+            places: Places of rows, int64, shape (n,), rising.
+            length: Length of a range, positive.
+
+        Returns:
+            (the first row of each range, the row behind it).
+        """
+
+    def range_sums(
+        self, values: NDArray[np.float64], low: Int64Array, high: Int64Array
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the sums of ranges, rounded once, and which of them are surely that.
+
+        A sum is carried as two floats, and what even these lose is bounded (Knuth's sum of two
+        floats, twice). Where the bound leaves open to which side the exact sum rounds, or the sum
+        is not finite, the caller has to find it in another way. O(rows of all ranges).
+
+        Args:
+            values: The values.
+            low: The first place of each range, int64, shape (n,).
+            high: The place behind it.
+        """
+
     def find_matches(
         self,
         program: Program,

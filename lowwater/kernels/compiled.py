@@ -24,6 +24,8 @@ from lowwater.kernels.compiled_merging import gather as gather
 from lowwater.kernels.compiled_merging import merge_overlapping as merge_overlapping
 from lowwater.kernels.compiled_merging import merge_rows as merge_rows
 from lowwater.kernels.compiled_patterns import find_matches as find_matches
+from lowwater.kernels.compiled_ranges import range_sums as range_sums
+from lowwater.kernels.compiled_ranges import time_ranges as time_ranges
 from lowwater.kernels.compiler import HASHES, HASHES_OUT, IN, OUT, array, compiled, several, whole
 from lowwater.kernels.compiler import IS_CACHED as IS_CACHED
 from lowwater.kernels.plain import CLAIMED, EMPTY, MULTIPLIERS, Arrived, Claims

@@ -18,6 +18,8 @@ from lowwater.kernels.plain_merging import gather as gather
 from lowwater.kernels.plain_merging import merge_overlapping as merge_overlapping
 from lowwater.kernels.plain_merging import merge_rows as merge_rows
 from lowwater.kernels.plain_patterns import find_matches as find_matches
+from lowwater.kernels.plain_ranges import range_sums as range_sums
+from lowwater.kernels.plain_ranges import time_ranges as time_ranges
 from lowwater.kernels.plain_xxh64 import hash_bytes as hash_bytes
 from lowwater.time import END_OF_TIME, Int64Array
 

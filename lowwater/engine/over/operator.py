@@ -17,7 +17,7 @@ from lowwater.engine.over.rules import Over
 from lowwater.engine.records.columns import Column, Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
-from lowwater.state.arrays import NONE, distinct
+from lowwater.state.arrays import NONE, Scratch, distinct, sort_by_key_and_time
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
@@ -84,6 +84,7 @@ class OverOperator(KeyedOperator):
             clock=clock,
         )
         self._leaving = Deadlines()
+        self._scratch = Scratch()
 
     def hold(self) -> Hold | None:
         """Return nothing: a row comes out with the advance that passes it."""
@@ -189,7 +190,7 @@ class OverOperator(KeyedOperator):
         table = self._rows.table
         counts = [0 if retracted is None else len(retracted.rows), len(inserted.rows)]
         signs = np.repeat(np.array([-1, 1], dtype=np.int8), counts)
-        order = np.lexsort((signs, table["born"][rows], table["start"][rows]))
+        order = sort_by_key_and_time(table["start"][rows], table["born"][rows])
         rows = rows[order]
         columns = self._rows.kept.take(rows, self._results.visible(self._rows))
         some = [part for part in parts if len(part.rows)]
@@ -212,7 +213,7 @@ class OverOperator(KeyedOperator):
         rows = rows[self._rows.is_row(times, rows) & (times >= low)]
         emitted = None
         if rows.size:
-            keys = distinct(self._rows.table["key"][rows])
+            keys = self._distinct_keys(rows)
             bounds = np.full(len(keys), low), np.full(len(keys), to - 1)
             emitted = self._emitted(
                 None, _Computed(*self._results.of_keys(self._rows, keys, *bounds))
@@ -264,7 +265,7 @@ class OverOperator(KeyedOperator):
             return
         lowest = saturating_add(self.watermark, -rules.lateness_us)
         self._queue(rows, self.watermark)  # of those that are kept for a time, too
-        keys = distinct(table["key"][rows])
+        keys = self._distinct_keys(rows)
         old, counts, behind = self._rows.segments.oldest(keys, lowest, rules.rows_before)
         if not old.size:
             return
@@ -274,6 +275,10 @@ class OverOperator(KeyedOperator):
             table[RELEASED][behind[some]] = table[RELEASED][first] + counts[some]
             self._rows.touch(distinct(behind[some]))
         self._rows.remove(old)
+
+    def _distinct_keys(self, rows: Int64Array) -> Int64Array:
+        assert self.keys is not None
+        return self._scratch.unique(self._rows.table["key"][rows], self.keys.capacity)[0]
 
     def _load_last(self, store: StateStore, spilled: SpilledKeys) -> int | None:
         return spilled.load_last(store, spilled.dues, 0)

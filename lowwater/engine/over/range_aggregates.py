@@ -1,34 +1,45 @@
 """Aggregates over ranges of rows that overlap: each row is added once wherever that is exact.
 
-There are three ways. Where states add up, as counts and exact sums do, the state of a range is the
-difference of two running totals. Where a row may be merged twice, as for a maximum, a range is
+There are four ways. Where states add up, as counts and exact sums do, the state of a range is the
+difference of two running totals. Floats of short ranges are added one by one, as long as the result
+is surely the exact sum, rounded once; so both ways give the same. Where a row may be merged twice, as for a maximum, a range is
 covered by two blocks of the largest power of two that fits, as in the sparse tables of Bender and
 Farach-Colton, "The LCA Problem Revisited" (2000). For all others each range adds its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates._base import columns_read, condition_read, strictest_needs
+from lowwater.engine.aggregates._base import (
+    columns_read,
+    condition_read,
+    or_null,
+    strictest_needs,
+)
 from lowwater.engine.aggregates._retractable import Signed
+from lowwater.engine.aggregates._subtracting import SignedMean, SignedSum
 from lowwater.engine.over.ranges import Ranges
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.problems import Problems
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.aggregation import Aggregation
+from lowwater.engine.window.column_read import true_rows
+from lowwater.kernels import kernels
 from lowwater.state.arrays import expand_ranges
 from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
 _AT_ONCE = 1 << 20  # pairs of a range and a row
 
-Way: TypeAlias = Literal["totals", "blocks", "pairs"]
+_MOST_ADDED = 64  # rows of a range, on average, that are added one by one
+
+Way: TypeAlias = Literal["totals", "floats", "blocks", "pairs"]
 
 
 @final
@@ -54,13 +65,11 @@ class RangeAggregates:
         bundle = self._bundle(ranges)
         ways = self._way_of_each(bundle)
         results: dict[str, Column] = {}
-        for way, compute in (
-            ("totals", _by_totals), ("blocks", _by_blocks), ("pairs", _by_pairs),
-        ):  # fmt: skip
+        for way, compute in _COMPUTE.items():
             specs = self._specs if way == "pairs" else self._exact
             some = {name: spec for name, spec in specs.items() if ways[name] == way}
             if some:
-                results |= compute(some, bundle, ranges)
+                results |= compute(some, bundle, ranges.low, ranges.high)
         return {name: results[name] for name in self._specs}
 
     def _bundle(self, ranges: Ranges) -> Bundle:
@@ -92,6 +101,8 @@ def _exact(spec: AggregateSpec) -> AggregateSpec:
 
 
 def _way(aggregate: Any) -> Way:
+    if isinstance(aggregate, (SignedSum, SignedMean)):
+        return "floats"
     if getattr(aggregate, "adds_up", False):
         return "totals"
     return "blocks" if getattr(aggregate, "merges_twice", False) else "pairs"
@@ -104,66 +115,106 @@ def _admitted(name: str, column: Column, need: Any) -> Column:
 
 
 def _of_each_row(
-    specs: Mapping[str, AggregateSpec], bundle: Bundle
-) -> tuple[Aggregation, RowTable, Int64Array]:
-    """Return aggregates whose state rows have an element each."""
+    specs: Mapping[str, AggregateSpec], bundle: Bundle, ranges: int
+) -> tuple[Aggregation, RowTable, Int64Array, Int64Array]:
+    """Return aggregates whose state rows have an element each, and rows for ranges."""
     table = RowTable([])
     aggregation = Aggregation(specs, table)
-    rows = table.allocate(len(bundle))
+    rows = table.allocate(len(bundle) + ranges)
+    rows, into = rows[: len(bundle)], rows[len(bundle) :]
     aggregation.add(bundle, None, rows, bundle.times)
-    return aggregation, table, rows
+    return aggregation, table, rows, into
 
 
 def _by_totals(
-    specs: Mapping[str, AggregateSpec], bundle: Bundle, ranges: Ranges
+    specs: Mapping[str, AggregateSpec], bundle: Bundle, low: Int64Array, high: Int64Array
 ) -> dict[str, Column]:
-    aggregation, table, rows = _of_each_row(specs, bundle)
-    into = table.allocate(len(ranges))
+    aggregation, table, rows, into = _of_each_row(specs, bundle, len(low))
+    total = np.zeros(len(rows) + 1, dtype=np.int64)
     for name, aggregate in aggregation.aggregates().items():
         for column in aggregate.columns:
             state = table[f"{name}:{column.name}"]
-            total = np.zeros(len(rows) + 1, dtype=np.int64)
-            np.cumsum(state[rows], out=total[1:])  # it may wrap, and a difference undoes that
-            state[into] = total[ranges.high] - total[ranges.low]
+            np.cumsum(state[: len(rows)], out=total[1:])  # it may wrap, and a difference undoes it
+            state[into] = total[high] - total[low]
     return aggregation.results(into)
 
 
-def _by_blocks(
-    specs: Mapping[str, AggregateSpec], bundle: Bundle, ranges: Ranges
+def _by_floats(
+    specs: Mapping[str, AggregateSpec], bundle: Bundle, low: Int64Array, high: Int64Array
 ) -> dict[str, Column]:
-    aggregation, table, rows = _of_each_row(specs, bundle)
-    into = table.allocate(len(ranges))
-    length = ranges.high - ranges.low
-    level = np.frexp(length.astype(np.float64))[1] - 1  # 2**level is the largest that fits
+    """Return sums and means of floats: exact ones, found without limbs where that is sure."""
+    results: dict[str, Column] = {}
+    pairs = int((high - low).sum())
+    for name, spec in specs.items():
+        (column_name, _), *_rest = columns_read(spec)
+        column = bundle.values[column_name]
+        condition = condition_read(spec)
+        if column.data.dtype != np.float64 or pairs > _MOST_ADDED * len(low):
+            results |= _by_totals({name: spec}, bundle, low, high)
+            continue
+        counted = np.ones(len(column), dtype=np.bool_) if column.valid is None else column.valid
+        if condition is not None:
+            counted = counted & true_rows(bundle.values[condition], None)
+        values = column.data if counted.all() else np.where(counted, column.data, 0.0)
+        sums, sure = kernels().range_sums(values, low, high)
+        total = np.zeros(len(counted) + 1, dtype=np.int64)
+        np.cumsum(counted, out=total[1:])
+        counts = total[high] - total[low]
+        with np.errstate(over="ignore"):
+            result = (
+                or_null(sums / np.maximum(counts, 1), counts > 0)
+                if spec.name == "mean"
+                else Column(sums)
+            )
+        left = np.flatnonzero(~sure)
+        if left.size:
+            exact = _by_totals({name: spec}, bundle, low[left], high[left])[name]
+            result.data[left] = exact.data
+        results[name] = result
+    return results
+
+
+def _by_blocks(
+    specs: Mapping[str, AggregateSpec], bundle: Bundle, low: Int64Array, high: Int64Array
+) -> dict[str, Column]:
+    aggregation, _, rows, into = _of_each_row(specs, bundle, len(low))
+    level = np.frexp((high - low).astype(np.float64))[1] - 1  # 2**level is the largest that fits
     width = 1
     for step in range(int(level.max(initial=0)) + 1):
         chosen = np.flatnonzero(level == step)
-        for begin in (ranges.low[chosen], ranges.high[chosen] - width):
+        for begin in (low[chosen], high[chosen] - width):
             aggregation.merge(into[chosen], rows[begin])
         left = len(rows) - width
         if left <= 0:
             break
-        # Blocks reach into the next key at a key's end; no range begins there.
+        # Blocks reach into the next key at a key's end; no range does.
         aggregation.merge(rows[:left], rows[width:])
         width *= 2
     return aggregation.results(into)
 
 
 def _by_pairs(
-    specs: Mapping[str, AggregateSpec], bundle: Bundle, ranges: Ranges
+    specs: Mapping[str, AggregateSpec], bundle: Bundle, low: Int64Array, high: Int64Array
 ) -> dict[str, Column]:
     parts = []
-    for low, high in pieces(ranges.high - ranges.low):
-        begin, length = ranges.low[low:high], (ranges.high - ranges.low)[low:high]
-        places, owner = expand_ranges(begin, length)
+    for first, last in pieces(high - low):
+        places, owner = expand_ranges(low[first:last], (high - low)[first:last])
         table = RowTable([])
         aggregation = Aggregation(specs, table)
-        into = table.allocate(high - low)
+        into = table.allocate(last - first)
         aggregation.add(
             bundle.take(places), None, into[owner], np.arange(len(places), dtype=np.int64)
         )
         parts.append(aggregation.results(into))
     return {name: Column.concat_as_is([part[name] for part in parts]) for name in specs}
+
+
+_COMPUTE: Mapping[Way, Callable[..., dict[str, Column]]] = {
+    "totals": _by_totals,
+    "floats": _by_floats,
+    "blocks": _by_blocks,
+    "pairs": _by_pairs,
+}
 
 
 def pieces(length: Int64Array) -> Iterator[tuple[int, int]]:

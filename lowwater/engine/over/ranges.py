@@ -9,7 +9,7 @@ import numpy as np
 from lowwater.engine.match.key_rows import KeyRows
 from lowwater.engine.over.rules import Over
 from lowwater.kernels import kernels
-from lowwater.time import Int64Array, saturating_add_array
+from lowwater.time import Int64Array
 
 
 @final
@@ -26,30 +26,24 @@ class Ranges:
         self.rows = rows
         self.places = places
         """The place of each row."""
+        self.low: Int64Array
+        self.high: Int64Array
         reach = rules.reach_us
-        if reach is not None and rules.length_us is None:
-            rows.reach = self._first_after(np.arange(len(rows)), -reach)
-        if rules.length_us is None:
-            assert rules.rows is not None
-            self.low: Int64Array = np.maximum(places - (rules.rows - 1), rows.reach[places])
-            """The first place of each range, int64, shape (n,)."""
-            self.high: Int64Array = places + 1
-            """The place behind each range, int64, shape (n,)."""
-        else:
-            self.low = self._first_after(places, -rules.length_us)
-            self.high = self._first_after(places, 0)
+        key = rows.key_of[places]
+        if rules.length_us is not None:
+            self.low, self.high = kernels().time_ranges(
+                rows.times, rows.begin[key], rows.begin[key + 1], places, rules.length_us
+            )
+            """The first place of each range, and the place behind it, int64, shape (n,)."""
+            return
+        if reach is not None:
+            every = np.arange(len(rows), dtype=np.int64)
+            rows.reach, _ = kernels().time_ranges(
+                rows.times, rows.begin[rows.key_of], rows.begin[rows.key_of + 1], every, reach
+            )
+        assert rules.rows is not None
+        self.low = np.maximum(places - (rules.rows - 1), rows.reach[places])
+        self.high = places + 1
 
     def __len__(self) -> int:
         return len(self.places)
-
-    def _first_after(self, places: Int64Array, apart: int) -> Int64Array:
-        """Return the first place of each row's key later than so many microseconds from it."""
-        rows = self.rows
-        key = rows.key_of[places]
-        bound = rows.times[places]
-        bound = saturating_add_array(bound, apart) if apart else bound
-        every = np.arange(len(rows), dtype=np.int64)
-        begin = rows.begin[key]
-        return begin + kernels().count_below(
-            every, begin, rows.counts[key], rows.times, bound, True
-        )
