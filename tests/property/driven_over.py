@@ -79,7 +79,6 @@ AGGREGATES: Mapping[str, Asked] = {
     "last": Asked(lambda values: _first(values[::-1]), lw.last("v"), "v"),
     "list": Asked(list, lw.collect("n")),
     "distinct": Asked(lambda values: len(set(values)), lw.count_distinct("n")),
-    "any": Asked(lambda values: any(value > 2 for value in values), None),
     "median": Asked(
         lambda values: sorted(values)[ceil(len(values) / 2) - 1] if values else None,
         lw.median("n"),
@@ -89,7 +88,7 @@ AGGREGATES: Mapping[str, Asked] = {
         lw.count(where=lw.col("v") == "x"), "v",
     ),
 }  # fmt: skip
-NAMES = tuple(name for name, asked in AGGREGATES.items() if asked.library is not None)
+NAMES = tuple(AGGREGATES)
 NUMBERS = ("number", "rank", "rank down")
 EXPRESSIONS = ("prev", "prev 2", "step")
 
@@ -153,26 +152,25 @@ class Case:
     def stage(self) -> Stage:
         """Return the stage of the library."""
         nothing: list[dict[str, Any]] = []
-        asked = {
+        asked: dict[str, Any] = {
             "number": lw.row_number(),
             "rank": lw.rank("n"),
             "rank down": lw.rank("n", descending=True),
             "prev": lw.prev("n"),
             "prev 2": lw.prev("n", 2),
             "step": lw.col("n") - lw.prev("n"),
+            **{name: aggregate.library for name, aggregate in AGGREGATES.items()},
         }
-        results = {name: asked.get(name) for name in self.names}
-        return lw.from_iterable(nothing, time="at").key_by("k").over(
+        options: dict[str, Any] = {name: asked[name] for name in self.names}
+        stream = lw.from_iterable(nothing, time="at").key_by("k")
+        return stream.over(
             None if self.length is None else f"{self.length}us",
             rows=self.rows,
             order="o" if self.ordered else None,
             keep=None if self.keep is None else f"{self.keep}us",
             allowed_lateness=f"{self.lateness}us",
-            **{
-                name: AGGREGATES[name].library if asked is None else asked
-                for name, asked in results.items()
-            },
-        )._stage  # fmt: skip
+            **options,
+        )._stage
 
 
 def bundle_of(stage: Stage, rows: Sequence[Row]) -> Bundle:

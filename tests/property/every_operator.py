@@ -668,6 +668,59 @@ def matched_panes(stream: Any) -> Any:
 case("matches of retracted panes", matched_panes, content="final")
 
 
+# -- values over the rows before each row --------------------------------------------------------
+
+OF_RANGES: dict[str, Any] = {
+    "seen": lw.count(), "total": lw.sum("v"), "mean": lw.mean("v"), "most": lw.max("v"),
+    "opened": lw.first("v"), "texts": lw.collect("s"), "low": lw.rank(by="v"),
+    "high": lw.count(where=lw.col("v") > 400),
+}  # fmt: skip
+
+
+def over(length: str | None = None, **options: Any) -> Build:
+    return lambda stream: stream.key_by("k").over(length, **options)
+
+
+case(
+    "over a time", over("45s", allowed_lateness="40s", **OF_RANGES), is_large=True,
+    has_workers=True,
+)  # fmt: skip
+case("over a time, late dropped", over("45s", late="drop", **OF_RANGES))
+case(
+    "over rows",
+    over(
+        rows=4, order="version", allowed_lateness="40s", number=lw.row_number(),
+        step=lw.col("v") - lw.prev("v", 2), **OF_RANGES,
+    ),
+    is_large=True,
+)  # fmt: skip
+case(
+    "over rows, not for ever",
+    over(rows=3, keep="30s", allowed_lateness="20s", before=lw.prev("s"), **OF_RANGES),
+)
+case(
+    "unusable values in ranges",
+    over("60s", mean=lw.mean("v"), last=lw.last("s"), list=lw.collect("v"), rank=lw.rank("n")),
+    written="python",
+)  # fmt: skip
+
+
+def over_panes(stream: Any) -> Any:
+    """Ranges over retracted panes, and windows over what comes of them."""
+    panes = stream.key_by("k").window(
+        WINDOWS["fixed"], trigger=EARLY, accumulation="retracting", allowed_lateness="60s"
+    )
+    # How many panes a window has, and so their numbers, depends on bundles.
+    counts = panes.aggregate(rows=lw.count()).to_stream().select("k", "rows")
+    moving = counts.key_by("k").over("300s", mean=lw.mean("rows"), most=lw.max("rows"))
+    rates = moving.to_stream().key_by("k").window(lw.FixedWindows("200s"), trigger=EARLY,
+        accumulation="retracting")  # fmt: skip
+    return moving, rates.aggregate(panes=lw.count(), most=lw.max("most"))
+
+
+case("over retracted panes", over_panes, content="final")
+
+
 # -- duplicates and unions -----------------------------------------------------------------------
 
 case(

@@ -34,6 +34,8 @@ CHUNKS: dict[str, tuple[str, ...]] = {
     "engine.match.careful": ("_AHEAD", "_CELLS_AHEAD", "_CELLS_AT_ONCE", "_FEW"),
     "engine.match.measures": ("_AT_ONCE",),
     "engine.match.operator": ("_STALE",),
+    "engine.over.operator": ("_STALE",),
+    "engine.over.range_aggregates": ("_AT_ONCE",),
     "engine.process.column_execution": ("_SPARE",),
     "engine.process.column_state": ("_GARBAGE",),
     "engine.process.record_execution": ("_ROWS_AT_ONCE",),

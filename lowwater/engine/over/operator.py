@@ -1,4 +1,4 @@
-"""The operator that computes values over the rows before each row, over bundles of columns (O-1)."""
+"""The operator that computes values over the rows before each row, in bundles of columns."""
 
 from __future__ import annotations
 
@@ -115,7 +115,11 @@ class OverOperator(KeyedOperator):
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         never = np.full(len(rows), END_OF_TIME)
         times = self._rows.table["start"][rows]
-        due = np.where(times < self.watermark, self._leaves(times, self.watermark), saturating_add_array(times, 1))
+        due = np.where(
+            times < self.watermark,
+            self._leaves(times, self.watermark),
+            saturating_add_array(times, 1),
+        )
         return np.minimum(due, END_OF_TIME), never, never
 
     def readmitted(self, side: int, rows: Int64Array) -> None:
@@ -251,9 +255,8 @@ class OverOperator(KeyedOperator):
     def _release(self) -> None:
         """Remove rows that no row to come depends on."""
         rules, table = self.rules, self._rows.table
-        leaves, rows = self._leaving.pop(self.watermark)
-        alive = table.alive(rows)
-        rows = rows[alive]
+        _, rows = self._leaving.pop(self.watermark)
+        rows = rows[table.alive(rows)]
         if not rows.size:
             return
         rows = distinct(rows)

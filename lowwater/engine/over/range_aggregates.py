@@ -2,9 +2,10 @@
 
 There are four ways. Where states add up, as counts and exact sums do, the state of a range is the
 difference of two running totals. Floats of short ranges are added one by one, as long as the result
-is surely the exact sum, rounded once; so both ways give the same. Where a row may be merged twice, as for a maximum, a range is
-covered by two blocks of the largest power of two that fits, as in the sparse tables of Bender and
-Farach-Colton, "The LCA Problem Revisited" (2000). For all others each range adds its rows.
+is surely the exact sum, rounded once; so both ways give the same. Where a row may be merged twice,
+as for a maximum, a range is covered by two blocks of the largest power of two that fits, as in the
+sparse tables of Bender and Farach-Colton, "The LCA Problem Revisited" (2000). For all others each
+range adds its rows.
 """
 
 from __future__ import annotations

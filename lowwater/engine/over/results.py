@@ -1,4 +1,4 @@
-"""What is computed of rows: aggregates over their ranges, numbers, ranks, expressions (O-1 to O-4)."""
+"""What is computed of rows: aggregates over ranges, row numbers, ranks, expressions."""
 
 from __future__ import annotations
 

@@ -183,9 +183,7 @@ class Ranged(StageKind):
         return spec_text(result) if name in self.rules.aggregates else repr(result)
 
 
-def result_types(
-    rules: Over, columns: Mapping[str, pa.DataType]
-) -> dict[str, pa.DataType | None]:
+def result_types(rules: Over, columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType | None]:
     """Return the types of the results, as far as those of the columns are known."""
     types: dict[str, pa.DataType | None] = {}
     for name in rules.names:
