@@ -18,6 +18,7 @@ import lowwater as lw
 from docs.tools.graph_probes import graph_probes, process_probes
 from docs.tools.join_probes import join_probes
 from docs.tools.match_probes import match_probes
+from docs.tools.over_probes import over_probes
 from docs.tools.probe import Probe
 from docs.tools.records import ONE_FILE, SECOND, TABLE, begun, counted, in_files
 from docs.tools.table_probes import table_probes
@@ -216,7 +217,7 @@ def probes() -> Iterator[Probe]:
     for name, make in steps.items():
         yield Probe("Steps", name, _made_by(make), {"types": STEP_TYPES.get(name, {})})
 
-    for of_stages in (graph_probes, process_probes, join_probes, match_probes, table_probes):
+    for of_stages in (graph_probes, process_probes, join_probes, match_probes, over_probes, table_probes):
         yield from of_stages()
 
     for name, estimator in ESTIMATORS.items():

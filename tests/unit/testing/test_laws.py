@@ -246,7 +246,7 @@ def test_a_condition_that_remembers_is_caught() -> None:
 
 
 def test_what_is_no_match_over_the_elements_is_refused() -> None:
-    with pytest.raises(lw.InvalidArgument, match="the function built no match"):
+    with pytest.raises(lw.InvalidArgument, match="the function did not build a stage of match"):
         check_match_equal_batch(sums, DISORDER)
     with pytest.raises(lw.InvalidArgument, match="reads another stage"):
         check_match_equal_batch(

@@ -1,10 +1,11 @@
-"""The law of row patterns: what stands at the end are the matches of a batch."""
+"""The law of row patterns and of values over rows: what stands at the end is that of a batch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 from lowwater.engine.graph.graph import Stage
 from lowwater.errors import InvalidArgument
@@ -16,7 +17,33 @@ from lowwater.testing.orders import _sortable, ended, some_bundlings, some_order
 from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.watermark import External
 
-_LAW = "check_match_equal_batch"
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Law:
+    """What differs between the two.
+
+    Args:
+        name: Its function.
+        kind: What the stage is stored as.
+        method: The method that builds the stage.
+        results: What comes out of it.
+        rule: The rule.
+        reads: What it does with the elements.
+    """
+
+    name: str
+    kind: str
+    method: str
+    results: str
+    rule: str
+    reads: str
+
+
+_MATCHES = _Law(
+    "check_match_equal_batch", "match", "match", "the matches", "P-7", "what it searches"
+)
+_OVER = _Law("check_over_equal_batch", "over", "over", "the results", "O-5", "the rows it reads")
 
 
 def check_match_equal_batch(build: Build, scenario: Scenario, *others: Scenario) -> None:
@@ -53,39 +80,71 @@ def check_match_equal_batch(build: Build, scenario: Scenario, *others: Scenario)
         AssertionError: The law is broken.
         InvalidArgument: What is built is no match over the elements of a scenario.
     """
+    _check(_MATCHES, build, scenario, others)
+
+
+def check_over_equal_batch(build: Build, scenario: Scenario, *others: Scenario) -> None:
+    """Check that what stands of the results of ``over`` at the end are those of a batch (O-5).
+
+    As for :func:`check_match_equal_batch`: whatever the order of arrival, the bundles and the
+    advances of the watermark were, inserts minus retractions are the results over all elements that
+    were not too late. With ``rows=``, elements of one event time are in order of arrival, unless
+    ``order=`` tells them apart.
+
+    >>> import lowwater as lw
+    >>> def moving(stream):
+    ...     return stream.key_by("key").over("5m", mean=lw.mean("value"), allowed_lateness="1m")
+    >>> scenario = Scenario().add((1, "12:00", "A"), (3, "12:02", "A")).watermark("12:02:30")
+    >>> check_over_equal_batch(moving, scenario.add((2, "12:01:40", "A")))
+
+    Args:
+        build: Builds what ``.over(...)`` returns on a stream.
+        scenario: What arrives when.
+        *others: Further scenarios, such as those of
+            :func:`~lowwater.testing.strategies.reorderings`; by default the elements in a few
+            other orders and bundles.
+
+    Raises:
+        AssertionError: The law is broken.
+        InvalidArgument: What is built is no ``over`` on the elements of a scenario.
+    """
+    _check(_OVER, build, scenario, others)
+
+
+def _check(law: _Law, build: Build, scenario: Scenario, others: Sequence[Scenario]) -> None:
     check_scenario(scenario)
-    lateness = _lateness(build, scenario)
-    for one in (scenario, *(others or _some(scenario))):
-        whole = ended(one)
+    lateness = _lateness(law, build, scenario)
+    for each in (scenario, *(others or _some(scenario))):
+        whole = ended(each)
         if not _unlike(build, whole, lateness):
             continue
         found, _ = fewest((whole, whole), lambda pair: bool(_unlike(build, pair[0], lateness)))
         raise Broken(
-            "what stands at the end differs from the matches of a batch (P-7)",
+            f"what stands at the end differs from {law.results} of a batch ({law.rule})",
             _unlike(build, found, lateness),
-            call=f"{_LAW}(build, scenario)",
+            call=f"{law.name}(build, scenario)",
             scenario=found,
         )
 
 
-def _lateness(build: Build, scenario: Scenario) -> int:
-    """Return the allowed lateness of the match that is built, in microseconds."""
+def _lateness(law: _Law, build: Build, scenario: Scenario) -> int:
+    """Return the allowed lateness of the stage that is built, in microseconds."""
     inputs = inputs_of(scenario)
     stage = built_on(build, inputs, [External() for _ in inputs]).stage
-    if stage.work.stored_as != "match":
+    if stage.work.stored_as != law.kind:
         raise InvalidArgument(
-            f"the function built no match: {stage.work.noun}",
-            where=_LAW,
-            hint='Return stream.key_by("key").match(...), without a stage over it',
+            f"the function did not build a stage of {law.method}: {stage.work.noun}",
+            where=law.name,
+            hint=f'Return stream.key_by("key").{law.method}(...), without a stage over it',
         )
     if len(inputs) > 1 or any(isinstance(flow.origin, Stage) for flow in stage.inputs):
         raise InvalidArgument(
-            "the match reads another stage or several inputs, so the elements of the scenario are "
-            "not what it searches",
-            where=_LAW,
-            hint="Test the match alone, over records like those of the stage in front of it",
+            "the stage reads another one or several inputs, so the elements of the scenario are "
+            f"not {law.reads}",
+            where=law.name,
+            hint="Test it alone, over records like those of the stage in front of it",
         )
-    lateness: int = stage.work.rules.lateness_us  # type: ignore[attr-defined]  # a match has them
+    lateness: int = stage.work.rules.lateness_us  # type: ignore[attr-defined]  # both kinds do
     return lateness
 
 
@@ -112,7 +171,7 @@ def _rows(build: Build, scenario: Scenario) -> Counter[str]:
 
 
 def _admitted(scenario: Scenario, lateness: int) -> Iterator[ScenarioElement]:
-    """Yield the elements that are not too late (P-2)."""
+    """Yield the elements that are not too late (P-2, O-5)."""
     watermark = int(scenario.watermark_at_start)
     for step in scenario.steps:
         if isinstance(step, WatermarkMove):
