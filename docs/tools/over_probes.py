@@ -44,6 +44,8 @@ def _anywhere(make: Callable[[], Any]) -> Callable[[Path], Any]:
 
 
 def _late(folder: Path) -> Any:
-    return in_files(folder).key_by("key").over(
-        "1m", allowed_lateness="10m", mean=lw.mean("value"), n=lw.count()
+    return (
+        in_files(folder)
+        .key_by("key")
+        .over("1m", allowed_lateness="10m", mean=lw.mean("value"), n=lw.count())
     )

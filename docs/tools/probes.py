@@ -217,7 +217,14 @@ def probes() -> Iterator[Probe]:
     for name, make in steps.items():
         yield Probe("Steps", name, _made_by(make), {"types": STEP_TYPES.get(name, {})})
 
-    for of_stages in (graph_probes, process_probes, join_probes, match_probes, over_probes, table_probes):
+    for of_stages in (
+        graph_probes,
+        process_probes,
+        join_probes,
+        match_probes,
+        over_probes,
+        table_probes,
+    ):
         yield from of_stages()
 
     for name, estimator in ESTIMATORS.items():

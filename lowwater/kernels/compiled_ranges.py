@@ -10,6 +10,7 @@ from lowwater.kernels.compiler import IN, OUT, array, compiled, whole
 from lowwater.kernels.plain_ranges import Floats
 from lowwater.time import Int64Array
 
+_SLACK = 2.0**-50  # as in plain_ranges: numba's cache looks at this file only
 _FLOATS, _FLOATS_OUT = array(types.float64), array(types.float64, written=True)
 _BOOLS_OUT = array(types.boolean, written=True)
 
@@ -57,7 +58,8 @@ def _range_sums(
         part = new - total
         rest = (total - (new - part)) + (rest - part)
         sums[i] = new
-        exact = lost == 0 or (new + (rest + 2 * lost) == new and new + (rest - 2 * lost) == new)
+        slack = 2 * lost + abs(rest) * _SLACK
+        exact = lost == 0 or (new + (rest + slack) == new and new + (rest - slack) == new)
         sure[i] = exact and np.isfinite(new)
 
 

@@ -10,6 +10,8 @@ from lowwater.time import START_OF_TIME, Int64Array
 
 Floats = NDArray[np.float64]
 
+_SLACK = 2.0**-50
+
 
 def time_ranges(
     times: Int64Array, begin: Int64Array, end: Int64Array, places: Int64Array, length: int
@@ -37,7 +39,8 @@ def range_sums(
             rest[some], error = _two_sum(rest[some], error)
             lost[some] += np.abs(error)
         total, rest = _two_sum(total, rest)
-        above, below = total + (rest + 2 * lost), total + (rest - 2 * lost)
+        slack = 2 * lost + np.abs(rest) * _SLACK  # so that it is not lost itself
+        above, below = total + (rest + slack), total + (rest - slack)
         sure = (lost == 0) | ((above == total) & (below == total))
         sure &= np.isfinite(total)
     return total, sure

@@ -326,7 +326,8 @@ class KeyedStream(GroupedRecords):
         """Emit each record with values over the records of its key up to it: a moving average.
 
         It is ``OVER (PARTITION BY ... ORDER BY time RANGE/ROWS ... PRECEDING)`` of SQL over a
-        stream: see ``docs/howto/moving-averages.md``. A record comes out once the watermark has passed it.
+        stream: see ``docs/howto/moving-averages.md``. A record comes out once the watermark has
+        passed it.
 
         >>> import lowwater as lw
         >>> rows = [{"at": f"2000-01-01T12:0{n}Z", "v": n * n} for n in range(5)]

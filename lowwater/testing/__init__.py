@@ -11,10 +11,10 @@ from lowwater.testing.conformance import check_state_store as check_state_store
 from lowwater.testing.laws import check_batch_equal as check_batch_equal
 from lowwater.testing.laws import check_bundle_insensitive as check_bundle_insensitive
 from lowwater.testing.laws import check_match_equal_batch as check_match_equal_batch
-from lowwater.testing.laws import check_over_equal_batch as check_over_equal_batch
 from lowwater.testing.laws import check_merge_associative as check_merge_associative
 from lowwater.testing.laws import check_no_loss as check_no_loss
 from lowwater.testing.laws import check_order_insensitive as check_order_insensitive
+from lowwater.testing.laws import check_over_equal_batch as check_over_equal_batch
 from lowwater.testing.laws import check_pane_labels as check_pane_labels
 from lowwater.testing.laws import check_retractions_telescope as check_retractions_telescope
 from lowwater.testing.orders import rebundled as rebundled

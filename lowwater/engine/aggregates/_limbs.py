@@ -69,6 +69,45 @@ def total(limbs: Mapping[int, Int64Array], power: str, length: int) -> doubles.P
     high, low = np.zeros(length), np.zeros(length)
     if not limbs:
         return high, low
+    digits, sign = _digits(limbs, length)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for limb in sorted(digits, reverse=True):
+            part = _scaled(digits[limb], limb, power)
+            high, low = doubles.add((high, low), (part, np.zeros(length)))
+    return high * sign, low * sign
+
+
+def rounded_total(limbs: Mapping[int, Int64Array], power: str, length: int) -> Floats:
+    """Return totals as floats, each rounded once, to the nearest float and half to even.
+
+    The first three digits that are not zero have 65 bits or more, and fit a pair of floats. That
+    any of the others is not zero is all that can still matter, and is noted in the last bit.
+    """
+    high, low = np.zeros(length), np.zeros(length)
+    if not limbs:
+        return high
+    digits, sign = _digits(limbs, length)
+    seen = np.zeros(length, dtype=np.int64)
+    descending = sorted(digits, reverse=True)
+    rest = np.zeros(length, dtype=np.bool_)
+    below: dict[int, NDArray[np.bool_]] = {}
+    for limb in reversed(descending):
+        below[limb] = rest
+        rest = rest | (digits[limb] != 0)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for limb in descending:
+            digit = digits[limb]
+            seen += (seen > 0) | (digit != 0)
+            digit = np.where((seen == 3) & below[limb], digit | 1, digit)
+            part = _scaled(np.where(seen <= 3, digit, 0), limb, power)
+            high, low = doubles.add((high, low), (part, np.zeros(length)))
+    return high * sign
+
+
+def _digits(
+    limbs: Mapping[int, Int64Array], length: int
+) -> tuple[dict[int, Int64Array], NDArray[np.float64]]:
+    """Return the digits of the absolute values of totals by limb, and the signs of totals."""
     carry = np.zeros(length, dtype=np.int64)
     digits: dict[int, Int64Array] = {}
     for limb in range(min(limbs), max(limbs) + 1):
@@ -84,12 +123,11 @@ def total(limbs: Mapping[int, Int64Array], power: str, length: int) -> doubles.P
             digits[limb], again = flipped & _MASK, flipped >> _BITS
         carry = np.where(negative, ~carry, carry) + again
     digits[max(limbs) + 1] = carry
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        for limb in sorted(digits, reverse=True):
-            part = np.ldexp(digits[limb].astype(np.float64), _BITS * limb - _shift_of(power))
-            high, low = doubles.add((high, low), (part, np.zeros(length)))
-    sign = np.where(negative, -1.0, 1.0)
-    return high * sign, low * sign
+    return digits, np.where(negative, -1.0, 1.0)
+
+
+def _scaled(digits: Int64Array, limb: int, power: str) -> Floats:
+    return np.ldexp(digits.astype(np.float64), _BITS * limb - _shift_of(power))
 
 
 def _shift_of(power: str) -> int:

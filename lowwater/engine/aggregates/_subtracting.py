@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import _doubles as doubles
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn, or_null
-from lowwater.engine.aggregates._limbs import add_parts, limbs_reached, total
+from lowwater.engine.aggregates._limbs import add_parts, limbs_reached, rounded_total, total
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
 from lowwater.time import Int64Array
@@ -112,7 +112,11 @@ class _Totals:
     def sums(self, state: State, rows: Int64Array) -> NDArray[np.float64]:
         """Return the sums of the values, with infinities and NaN as float addition gives them."""
         nan, up, down = (state[name][rows] for name in _COUNTS)
-        sums, _ = self.pair(state, "sum", rows)
+        if self.notes["pair"]:
+            sums, _ = self.pair(state, "sum", rows)
+        else:
+            limbs = {limb: state[f"sum {limb}"][rows] for limb in self.notes["sum"]}
+            sums = rounded_total(limbs, "sum", len(rows))
         rising, falling = (up > 0) | (down < 0), (down > 0) | (up < 0)
         sums[rising] = np.inf
         sums[falling] = -np.inf
