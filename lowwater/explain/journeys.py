@@ -245,6 +245,10 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         from lowwater.explain.matches import row_lines
 
         yield from row_lines(stage, lineage.histories(), element, times)
+    elif stage.ranging is not None:
+        from lowwater.explain.ranges import range_lines
+
+        yield from range_lines(stage, element, times)
     elif not stage.aggregates and element.reason is None:
         lines = list(timer_lines(stage, element, times))
         yield from lines

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-import numpy as np
-
 from lowwater.engine.graph.trace import StageTrace, TracedElement
-from lowwater.engine.graph.traced_parts import TracedParts, keys_of
-from lowwater.engine.local.trace_parts import ElementPart
 from lowwater.engine.match.attempts import Attempt, Attempts
-from lowwater.engine.match.replay import Change, Event, FoundMatch, Replay
-from lowwater.engine.records.batch import HIDDEN
-from lowwater.engine.records.steps import Bundle
-from lowwater.time import Int64Array
+from lowwater.engine.match.replay import Change, FoundMatch, Replay
+from lowwater.explain.traced_rows import TracedRows
 
 
 @final
@@ -28,42 +22,16 @@ class KeyHistory:
 
     def __init__(self, stage: StageTrace, key: Any) -> None:
         assert stage.matching is not None
-        self._stage = stage
-        self._places: list[int] = []  # of each row: which element of the stage it is
+        self._rows = TracedRows(stage, key)
         self._replay: Replay | None = None
         self._attempts: Attempts | None = None
         self._fates: dict[int, Attempt] = {}
-        self._keys = keys_of(stage.elements)
-        parts, events = self._collected(key)
-        if parts:
-            self._replay = Replay(stage.matching, joined_rows(parts))
-            for event in sorted(events, key=lambda one: one.order):
+        if self._rows.bundle is not None:
+            self._replay = Replay(stage.matching, self._rows.bundle)
+            for event in self._rows.events:
                 self._replay.follow(event)
             self._attempts = self._replay.attempts()
             self._fates = {one.row: one for one in self._attempts}
-
-    def _collected(self, key: Any) -> tuple[list[Bundle], list[Event]]:
-        """Return the rows of the key, bundle by bundle, and the events that its searches follow."""
-        stage = self._stage
-        names = frozenset(stage.key_names)
-        events = [Event(move.order, move.clock, move.input_watermark) for move in stage.moves]
-        bundles: list[Bundle] = []
-        assert isinstance(stage.elements, TracedParts)
-        first = 0
-        for part in stage.elements.parts:
-            assert isinstance(part, ElementPart)
-            taken, keys = part.taken, self._keys[first : first + len(part)]
-            own = [at for at in taken.places.tolist() if keys[at] == key]
-            if taken.late is not None:
-                late = set(taken.places[taken.late.element].tolist())
-                own = [at for at in own if at not in late]
-            if own:
-                numbers = range(len(self._places), len(self._places) + len(own))
-                events.append(Event(part.order, taken.clock, taken.watermark, tuple(numbers)))
-                self._places += [first + at for at in own]
-                bundles.append(_rows_of(part, np.array(own, dtype=np.int64), names))
-            first += len(part)
-        return bundles, events
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -97,18 +65,15 @@ class KeyHistory:
 
     def element(self, row: int) -> TracedElement:
         """Return the element that a row is."""
-        return self._stage.elements[self._places[row]]
+        return self._rows.element(row)
 
     def place(self, row: int) -> int:
         """Return the index of a row among the elements of the stage."""
-        return self._places[row]
+        return self._rows.place(row)
 
     def row_of(self, element: TracedElement) -> int | None:
         """Return the number of the row that an element is; ``None`` if it is none of them."""
-        for row, place in enumerate(self._places):
-            if self._stage.elements[place] is element:
-                return row
-        return next((row for row in range(len(self._places)) if self.element(row) == element), None)
+        return self._rows.row_of(element)
 
 
 @final
@@ -129,26 +94,3 @@ class MatchHistories:
         if name not in self._of:
             self._of[name] = KeyHistory(self._stage, key)
         return self._of[name]
-
-
-def _rows_of(part: ElementPart, rows: Int64Array, keys: frozenset[str]) -> Bundle:
-    """Return some elements of a bundle with the columns that the operator received."""
-    taken = part.taken
-    bundle = taken.bundle.take(rows)
-    columns = {
-        name: column.take(taken.rows[rows])
-        for name, column in taken.records.columns.items()
-        if not name.startswith(HIDDEN) and name not in keys
-    }
-    return Bundle(bundle.times, bundle.keys, {**columns, **bundle.values}, bundle.signs)
-
-
-def joined_rows(bundles: Sequence[Bundle]) -> Bundle:
-    """Return bundles one behind the other, with signs if any has signs."""
-    joined = Bundle.concat([Bundle(one.times, one.keys, one.values) for one in bundles])
-    if all(one.signs is None for one in bundles):
-        return joined
-    signs = [
-        np.ones(len(one), dtype=np.int8) if one.signs is None else one.signs for one in bundles
-    ]
-    return Bundle(joined.times, joined.keys, joined.values, np.concatenate(signs))

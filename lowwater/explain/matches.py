@@ -8,8 +8,9 @@ from typing import Any, TypeAlias, assert_never, final
 from lowwater.display.text import counted, shown
 from lowwater.engine.graph.trace import StageTrace, TracedElement
 from lowwater.engine.match.attempts import Attempt, Progress
-from lowwater.engine.match.replay import Change, Event, FoundMatch
+from lowwater.engine.match.replay import Change, FoundMatch
 from lowwater.engine.match.rules import Matching
+from lowwater.engine.records.followed import Event
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.match_history import KeyHistory, MatchHistories
 from lowwater.explain.text import Explanation, Times, element_text, sample_lines, values_text

@@ -44,14 +44,15 @@ def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = N
     """Explain what happened to a window: its elements, its panes, and what it waits for.
 
     Of a stage of ``match``, explain what matched: which row stands for which variable, when that
-    was decided and what corrected it; or how far the attempts came.
+    was decided and what corrected it; or how far the attempts came. Of a stage of ``over``, explain
+    the results of rows.
 
     Args:
         trace: The trace of the run.
         key: The key: a plain value, or a tuple for several key columns.
         window: The window; a ``(start, end)`` pair; or an instant, for all windows around it. Of a
             stage of ``match``: the ``match_start``, or another instant, for the matches around it;
-            or a pair, for what begins there.
+            or a pair, for what begins there. Of a stage of ``over``: the time of a row, or a pair.
         stage: The name of the stage; the last one by default.
 
     Raises:
@@ -65,6 +66,10 @@ def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = N
         from lowwater.explain.matches import explain_matches
 
         return explain_matches(of, key, window)
+    if of.ranging is not None:
+        from lowwater.explain.ranges import explain_ranges
+
+        return explain_ranges(of, key, window)
     if of.windowing is None:
         raise InvalidArgument(
             f"stage {of.name!r} has no windows",

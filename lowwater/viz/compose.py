@@ -252,7 +252,8 @@ def _watermark(trace: StageTrace, ordinates: TraceOrdinates) -> Iterator[Waterma
 def _title(trace: StageTrace, shown: str | None) -> str:
     windowing = trace.windowing
     if windowing is None:
-        return f"{trace.name}: a process without windows"
+        what = "a process without windows" if trace.ranging is None else "values over rows"
+        return f"{trace.name}: {what}"
     value = "" if shown is None else f"{shown} = {spec_text(trace.aggregates[shown])}: "
     lateness = windowing.lateness_us
     parts = [repr(windowing.windows), repr(windowing.trigger), windowing.mode]

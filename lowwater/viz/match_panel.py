@@ -9,7 +9,8 @@ from typing import final
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement
 from lowwater.engine.graph.traced_parts import keys_of
-from lowwater.engine.match.replay import Change, Event, FoundMatch
+from lowwater.engine.match.replay import Change, FoundMatch
+from lowwater.engine.records.followed import Event
 from lowwater.explain.match_history import KeyHistory
 from lowwater.explain.matches import runs_text
 from lowwater.time import START_OF_TIME, format_duration, format_instant

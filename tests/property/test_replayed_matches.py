@@ -10,10 +10,11 @@ import hypothesis.strategies as st
 from hypothesis import assume, given
 
 from lowwater.engine.match.attempts import Attempts
-from lowwater.engine.match.replay import Change, Event, Replay
+from lowwater.engine.match.replay import Change, Replay
+from lowwater.engine.records.followed import Event
 from lowwater.engine.stages.searched import Searched
 from lowwater.errors import InvalidArgument
-from lowwater.explain.match_history import joined_rows
+from lowwater.explain.traced_rows import joined_rows
 from lowwater.time import END_OF_TIME
 from tests.examples import examples
 from tests.oracles.pattern_runs import Given, PatternRun

@@ -28,6 +28,7 @@ ROOMS = [
     "engine.process",
     "engine.join",
     "engine.match",
+    "engine.over",
     "engine.graph",
     "engine.stages",
     "engine.local",

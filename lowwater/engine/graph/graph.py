@@ -37,6 +37,7 @@ from lowwater.watermark import WatermarkEstimator
 
 if TYPE_CHECKING:
     from lowwater.engine.match.rules import Matching
+    from lowwater.engine.over.rules import Over
 
 
 @final
@@ -110,6 +111,8 @@ class Work(Protocol):
     def join_rules(self) -> Joining | AsOf | None: ...
     @property
     def match_rules(self) -> Matching | None: ...
+    @property
+    def over_rules(self) -> Over | None: ...
     @property
     def noun(self) -> str: ...
 

@@ -24,6 +24,7 @@ from lowwater.windows import Window
 
 if TYPE_CHECKING:
     from lowwater.engine.match.rules import Matching
+    from lowwater.engine.over.rules import Over
 
 ElementOutcome: TypeAlias = Literal["kept", "late", "partly late", "duplicate"]
 TracedSide: TypeAlias = Literal["left", "right"]
@@ -278,6 +279,7 @@ class StageTrace:
             those of some keys. Empty where workers call the process.
         matching: The rules, if it finds row patterns. What it found is not recorded: it is found
             again in the elements when it is asked for.
+        ranging: The rules, if it computes values over rows; likewise computed again.
         is_resumed: Whether it had state of an earlier run, of which the trace has no elements.
     """
 
@@ -296,6 +298,7 @@ class StageTrace:
     sample: StageSample | None = field(default=None, compare=False, repr=False)
     timers: tuple[TracedTimer, ...] = ()
     matching: Matching | None = None
+    ranging: Over | None = None
     is_resumed: bool = False
 
     @property

@@ -222,6 +222,7 @@ class StageRecorder:
             sample=self._sample(),
             timers=self._timers.trace(),
             matching=work.match_rules,
+            ranging=work.over_rules,
             is_resumed=self.is_resumed,
         )
 

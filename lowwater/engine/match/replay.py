@@ -24,6 +24,7 @@ from lowwater.engine.match.search import PatternSearch
 from lowwater.engine.match.taken import Values
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.followed import Event
 from lowwater.engine.records.steps import Bundle
 from lowwater.state.table import Field
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -63,24 +64,6 @@ class FoundMatch:
     def parts(self) -> tuple[tuple[int, str | None], ...]:
         """The number and the variable of each row."""
         return tuple(zip(self.rows, self.variables, strict=True))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that a search followed: rows that came, or an advance of the watermark.
-
-    Args:
-        order: Its position in the order of events.
-        clock: The clock.
-        watermark: The input watermark.
-        rows: The numbers of the rows that came; none if the watermark advanced.
-    """
-
-    order: int
-    clock: int
-    watermark: int
-    rows: tuple[int, ...] = ()
 
 
 @final

@@ -17,6 +17,7 @@ from lowwater.time import END_OF_TIME, Int64Array
 
 if TYPE_CHECKING:
     from lowwater.engine.match.rules import Matching
+    from lowwater.engine.over.rules import Over
 
 NO_AGGREGATES: Mapping[str, AggregateSpec] = MappingProxyType({})
 
@@ -31,8 +32,8 @@ class StageKind:
     output is the changes of a table, which may be of any time (T-2); ``takes_null_keys`` that a key
     may be null (T-3); ``takes_whole_records`` that all columns are read; ``keys_are_ids`` that its
     keys are the ids by which duplicates are dropped; ``reads_right`` that the watermark of a join's
-    right side matters by itself (J-8); and ``join_rules`` and ``match_rules`` are the rules of a
-    join of streams, and of a search for row patterns.
+    right side matters by itself (J-8); and ``join_rules``, ``match_rules`` and ``over_rules`` are
+    the rules of a join of streams, of a search for row patterns, and of values over rows.
     """
 
     __slots__ = ()
@@ -62,6 +63,10 @@ class StageKind:
 
     @property
     def match_rules(self) -> Matching | None:
+        return None
+
+    @property
+    def over_rules(self) -> Over | None:
         return None
 
     def inputs_on_left(self, count: int) -> int:

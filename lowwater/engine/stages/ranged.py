@@ -51,6 +51,10 @@ class Ranged(StageKind):
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = NO_AGGREGATES
 
     @property
+    def over_rules(self) -> Over:
+        return self.rules
+
+    @property
     def retracts(self) -> bool:
         """Whether it takes back what it emitted, even if its input never does (O-5)."""
         return self.rules.corrects
