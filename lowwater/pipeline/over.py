@@ -149,7 +149,7 @@ def _checked_length(length: DurationLike | None, rows: object) -> int | None:
         raise InvalidArgument(
             f"{describe('length', length)} is an aggregate without a name",
             where="over",
-            hint='Name it: over("5m", average=lw.mean("v"))',
+            hint='Name it: over("5m", n=lw.count())',
         )
     found = duration(length, name="length")
     if found <= 0:

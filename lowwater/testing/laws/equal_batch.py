@@ -139,7 +139,7 @@ def _lateness(law: _Law, build: Build, scenario: Scenario) -> int:
         )
     if len(inputs) > 1 or any(isinstance(flow.origin, Stage) for flow in stage.inputs):
         raise InvalidArgument(
-            "the stage reads another one or several inputs, so the elements of the scenario are "
+            "the stage reads another stage or several inputs, so the elements of the scenario are "
             f"not {law.reads}",
             where=law.name,
             hint="Test it alone, over records like those of the stage in front of it",

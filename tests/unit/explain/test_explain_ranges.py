@@ -47,7 +47,7 @@ def test_the_rows_of_a_key_between_two_instants() -> None:
 
 
 def test_a_sample_cannot_tell() -> None:
-    text = str(run(trace=lw.Tracing(limit=4)).why({"v": 0}))
+    text = str(run(trace=lw.Tracing(limit=4)).explain("A", "2000-01-01T12:05Z"))
     assert "only a sample of the elements" in text
 
 
