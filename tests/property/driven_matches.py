@@ -195,6 +195,7 @@ class AllRows(PatternRun):
                 match.labels[length - 1] or None,
                 row.values["v"],
                 row.values["n"],
+                row.order,
                 *(measure(so_far) for measure in self._measures),
             )
             found.append(Shown(key, rows[match.start].time, -1, row.time, values))
@@ -245,7 +246,8 @@ def shown(case: Case, rows: Sequence[OutRow]) -> Counter[Any]:
             values = [row[name] for name in case.measures]
         else:
             end = -1
-            values = [row[VARIABLE], row["v"], row["n"], *(row[name] for name in case.measures)]
+            own = (row[VARIABLE], row["v"], row["n"], row.get("o"))
+            values = [*own, *(row[name] for name in case.measures)]
         values = [tuple(one) if isinstance(one, list) else one for one in values]
         found[_plain(Shown(key, start, end, time, tuple(values), sign))] += 1
     return found
