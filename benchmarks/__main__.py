@@ -14,6 +14,7 @@ from benchmarks import (
     joins,
     latency,
     memory_limit,
+    over,
     patterns,
     process,
     variants,
@@ -178,6 +179,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "variants": lambda args: variants.show(args.events, args.rounds, _DATA),
     "aggregates": lambda args: aggregates.show(args.events, args.rounds),
     "patterns": lambda args: patterns.show(min(args.events, 1_000_000), args.rounds),
+    "over": lambda args: over.show(min(args.events, 1_000_000), args.rounds),
     "growth": lambda args: growth.show(args.most, args.rounds, args.plot),
 }
 
