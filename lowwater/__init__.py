@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import MatchedStream as MatchedStream
     from lowwater.pipeline import Pipeline as Pipeline
     from lowwater.pipeline import Processed as Processed
+    from lowwater.pipeline import RangedStream as RangedStream
     from lowwater.pipeline import Result as Result
     from lowwater.pipeline import Run as Run
     from lowwater.pipeline import RunHandle as RunHandle
@@ -222,8 +223,8 @@ _PLACES = {
     ),
     "lowwater.pipeline": (
         "Element FinalPanes GroupedTable Info JoinedStream KeyedStream MatchedStream Pipeline "
-        "Processed Result Run RunHandle Stream Table WindowedStream changelog debezium from_arrow "
-        "from_frame from_iterable from_pandas from_source from_spark info read_csv read_jsonl "
+        "Processed RangedStream Result Run RunHandle Stream Table WindowedStream changelog debezium "
+        "from_arrow from_frame from_iterable from_pandas from_source from_spark info read_csv read_jsonl "
         "read_kafka read_log read_parquet read_postgres_changes run start to_spark"
     ),
     "lowwater.pipeline.profiling": "profile",
