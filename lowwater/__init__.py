@@ -223,9 +223,10 @@ _PLACES = {
     ),
     "lowwater.pipeline": (
         "Element FinalPanes GroupedTable Info JoinedStream KeyedStream MatchedStream Pipeline "
-        "Processed RangedStream Result Run RunHandle Stream Table WindowedStream changelog debezium "
-        "from_arrow from_frame from_iterable from_pandas from_source from_spark info read_csv read_jsonl "
-        "read_kafka read_log read_parquet read_postgres_changes run start to_spark"
+        "Processed RangedStream Result Run RunHandle Stream Table WindowedStream changelog "
+        "debezium from_arrow from_frame from_iterable from_pandas from_source from_spark info "
+        "read_csv read_jsonl read_kafka read_log read_parquet read_postgres_changes run start "
+        "to_spark"
     ),
     "lowwater.pipeline.profiling": "profile",
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
