@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -197,6 +198,9 @@ def probes() -> Iterator[Probe]:
         "map": lambda: counted(begun().map(_same)),
         "map_async": lambda: counted(begun().map_async(_same_from_outside)),
         "flat_map": lambda: counted(begun().flat_map(lambda record: [record, record])),
+        "lookup(table, on=)": lambda: counted(
+            begun().lookup(pa.table({"key": ["key 1", "even"], "name": ["x", "y"]}), on="key")
+        ),
         "explode": lambda: counted(
             begun().with_columns(parts=lw.col("key").str.split("e")).explode("parts")
         ),

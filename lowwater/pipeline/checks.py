@@ -19,8 +19,8 @@ from lowwater.time import format_duration, meant
 from lowwater.triggers import outlook
 
 STEPS = (
-    "filter", "with_columns", "select", "map", "map_async", "flat_map", "explode", "map_batches",
-    "changelog", "changes",
+    "filter", "with_columns", "select", "map", "map_async", "flat_map", "explode", "lookup",
+    "map_batches", "changelog", "changes",
 )  # fmt: skip
 """The methods that make the stateless steps of a stream."""
 OF_TABLES = frozenset({"timestamp", "kind"})

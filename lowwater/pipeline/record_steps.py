@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     import narwhals as nw
 
     from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Unmatched
+    from lowwater.engine.records.lookup import LookupHow
     from lowwater.pipeline.joins import JoinInputs
+    from lowwater.pipeline.lookups import LookupOn
     from lowwater.pipeline.tables import Table
 
 Key: TypeAlias = str | Callable[[Any], Any]
@@ -214,6 +216,46 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
                 two has the event times or times of arrival.
         """
         return self.to_stream()._exploded(column, position)
+
+    @explained(
+        by="on", key="on", keys="on", left_on="on", right_on="on", frame="table", right="table",
+    )  # fmt: skip
+    def lookup(
+        self, table: object, on: LookupOn, *, how: LookupHow = "left", reload: bool = False
+    ) -> Stream:
+        """Add the columns of a fixed table, found by a key: reference data, such as of devices.
+
+        The table is loaded once, when the step is built. Keys are compared as those of joins are:
+        ``1`` and ``1.0`` are equal, and a null is equal to nothing.
+
+        >>> import lowwater as lw
+        >>> import pyarrow as pa
+        >>> teams = pa.table({"id": [1, 2], "name": ["A", "B"]})
+        >>> rides = [{"at": "2000-01-01T12:00Z", "team": 2}, {"at": "2000-01-01T12:01Z", "team": 3}]
+        >>> named = lw.from_iterable(rides, time="at").lookup(teams, on={"team": "id"})
+        >>> [(one.value["team"], one.value["name"]) for one in named.run()]
+        [(2, 'B'), (3, None)]
+
+        Args:
+            table: A table of Arrow, pandas, polars or another library that narwhals knows, with one
+                row for each key. What comes and changes while a run lasts is for ``join`` and
+                ``join_as_of``.
+            on: The columns with the key: a name, several, or a mapping from the columns of the
+                records to those of the table. The other columns of the table are added.
+            how: ``"left"``: a record whose key is not in the table has nulls there; ``"inner"``: it
+                is dropped.
+            reload: A durable run, and one on Spark, remembers a digest of the table, and refuses to
+                resume with other content. With ``reload=True`` it takes what it is given; what was
+                emitted before stays as it is.
+
+        Raises:
+            InvalidArgument: An argument is wrong, a column is missing or is in both, or the table
+                has several rows for a key.
+        """
+        from lowwater.pipeline.lookups import lookup_step
+
+        stream = self.to_stream()
+        return stream._with(lookup_step(stream, table, on, how, reload=reload))
 
     def map_batches(self, function: BatchFunction) -> Stream:
         """Replace batches of records by the result of a function of Arrow batches.

@@ -799,6 +799,7 @@ def shortened(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(names).filter(pa.compute.less(batch["i"], 6))
 
 
+PLACES = pa.table({"i": [0, 1, 2, None], "place": ["here", None, "there", "nowhere"]})
 STEPS: dict[str, Build] = {
     "as they come": lambda stream: stream,
     "filter": lambda stream: stream.filter((lw.col("v") > 100) | lw.col("b")),
@@ -810,6 +811,8 @@ STEPS: dict[str, Build] = {
     "explode": lambda stream: (
         stream.with_columns(s=lw.col("s").str.split("1")).explode("s").select("k", "n", "s")
     ),
+    "lookup": lambda stream: stream.lookup(PLACES, on="i"),
+    "lookup, inner": lambda stream: stream.lookup(PLACES, on={"i": "i"}, how="inner"),
     "map_async": lambda stream: stream.map_async(more_from_outside, capacity=7),
 }
 CALLING: dict[str, Build] = {

@@ -17,6 +17,7 @@ from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.elementwise import copied_column
 from lowwater.engine.records.explode import Explode
+from lowwater.engine.records.lookup import Lookup
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -156,6 +157,8 @@ def _makes(step: Step, time: str) -> bool:
             return is_open or time in made.named
         case AddComputed(name=name):
             return name == time
+        case Lookup(table=table):
+            return time in table.columns
         case Filter() | FlatMap() | Explode() | AddWhole():
             return False
         case _:

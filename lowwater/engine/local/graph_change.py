@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.engine.graph.graph import Graph, is_signed
-from lowwater.engine.local.compatibility import changes, output_name, stored_stages
+from lowwater.engine.local.compatibility import changes, output_name, stored_stages, with_reloaded
 from lowwater.engine.local.delivery import OUTPUTS
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.engine.local.run_record import StoredOutput, stored_outputs
@@ -267,7 +267,8 @@ class _Comparison:
             places = [range(len(texts[at]))[side[at]] for at in (0, 1)]
             old = [at for at in places[0] if was["origins"][at] not in self._lost]
             kept = [at for at in places[1] if now["origins"][at] not in self._gained]
-            if [texts[0][at] for at in old] != [texts[1][at] for at in kept]:
+            before, after = [texts[0][at] for at in old], [texts[1][at] for at in kept]
+            if before != after and with_reloaded(before, after) != after:
                 yield f"{prefix}reads was {texts[0]!r} and is {texts[1]!r}"
                 return
             if kept != list(places[1][: len(kept)]):

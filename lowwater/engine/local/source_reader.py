@@ -34,6 +34,7 @@ from lowwater.engine.records.async_calls import MapAsync
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.explode import Explode
+from lowwater.engine.records.lookup import Lookup
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
 from lowwater.engine.records.stage_bundle import StageBundle
@@ -768,7 +769,7 @@ def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
     return bool(steps) and not any(time in step.expressions.named for step in makes)
 
 
-_CHANGING = (Filter, FlatMap, Explode, MapBatches)
+_CHANGING = (Filter, FlatMap, Explode, Lookup, MapBatches)
 """Steps that may output fewer or more records than they take."""
 
 

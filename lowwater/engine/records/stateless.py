@@ -30,6 +30,7 @@ from lowwater.engine.records.elementwise import reading_of
 from lowwater.engine.records.evaluation import CONDITION, evaluated
 from lowwater.engine.records.explode import Explode
 from lowwater.engine.records.expressions import Expressions, frame_of
+from lowwater.engine.records.lookup import Lookup
 from lowwater.engine.records.stepping import Rejected, Step, StepKind, Stepped
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
@@ -389,6 +390,10 @@ def check_columns_read(steps: Iterable[Step], records: Records) -> None:
             given = step.expressions
         elif isinstance(step, Explode):
             require_names((step.column,), known, step.method)
+            continue
+        elif isinstance(step, Lookup):
+            require_names(step.on, known, step.method)
+            known |= set(step.table.columns)
             continue
         elif isinstance(step, (Filter, AddComputed)):
             continue
