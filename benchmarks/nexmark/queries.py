@@ -137,9 +137,7 @@ def q12(n: Nexmark) -> Answer:
 def q13(n: Nexmark) -> Answer:
     """Bounded side input: each bid with a value from a table that does not change."""
     bids = n.bids.with_columns(key=lw.col("auction") % 10_000)
-    found = bids.map_batches(
-        lambda batch: pa.table(batch).join(SIDE_INPUT, "key", join_type="inner")
-    )
+    found = bids.lookup(SIDE_INPUT, on="key", how="inner")
     return found.select("auction", "bidder", "price", "date_time", "value")
 
 
