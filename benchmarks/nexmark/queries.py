@@ -14,7 +14,6 @@ from itertools import product
 from statistics import fmean
 from typing import Any, TypeAlias
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lowwater as lw
