@@ -1,4 +1,4 @@
-"""J-8, J-9: the columnar join with a history equals the scalar oracle, and after restarts."""
+"""J-8 to J-12: the columnar join with a history equals the scalar oracle, and after restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def is_ordered(case: AsOfCase) -> bool:
 def operator_of(case: AsOfCase) -> AsOfOperator:
     order = "order" if is_ordered(case) else None
     return AsOfOperator(
-        AsOf(case.how, order, case.tolerance, case.late_versions, case.keep),
+        AsOf(
+            case.how, order, case.tolerance, case.late_versions, case.keep, case.direction,
+            case.allow_equal,
+        ),  # fmt: skip
         JoinedColumns({"value": None}, {"value": None}, ("key",)),
         signed=case.signed,
     )

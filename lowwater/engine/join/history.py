@@ -1,0 +1,206 @@
+"""The versions of each key: which of them a fact meets, when that is settled, and how long they
+are kept (J-8 to J-12)."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from lowwater.engine.join.joining import AsOf
+from lowwater.engine.join.two_sided import before
+from lowwater.engine.keyed.ranks import ranks
+from lowwater.engine.keyed.records import KeyedRecords
+from lowwater.state.arrays import distinct, run_starts
+from lowwater.state.deadlines import Deadlines
+from lowwater.time import (
+    END_OF_TIME,
+    LAST_EVENT_TIME,
+    START_OF_TIME,
+    Int64Array,
+    saturating_add,
+    saturating_add_array,
+)
+
+ALONE = -1
+"""The version of a fact that meets none."""
+
+
+@final
+class History:
+    """Finds versions by key and time.
+
+    Args:
+        as_of: The rules of the join.
+        versions: The versions.
+
+    ``expiries`` has an entry for each version that is the newest before ``W - keep``, where such a
+    version is released by time.
+    """
+
+    def __init__(self, as_of: AsOf, versions: KeyedRecords) -> None:
+        self._as_of = as_of
+        self._versions = versions
+        self._strictly = 0 if as_of.allow_equal else 1
+        self.expiries = Deadlines()
+
+    def met(self, keys: Int64Array, times: Int64Array) -> Int64Array:
+        """Return the version that a fact of each key and time meets, ``ALONE`` for none."""
+        as_of = self._as_of
+        if as_of.looks_ahead:
+            instants, _ = self.outlook(keys, times)
+            return self.newest(keys, instants)  # nothing is as old as the start of time
+        met = self.newest(keys, times - self._strictly if self._strictly else times)
+        if as_of.tolerance_us is not None:
+            oldest = saturating_add_array(times, -as_of.tolerance_us)
+            found = met >= 0
+            met[found & (self._versions.table["start"][met] < oldest)] = ALONE
+        return met
+
+    def newest(self, keys: Int64Array, at: Int64Array) -> Int64Array:
+        """Return each key's newest version at or before an instant, ``ALONE`` for none."""
+        versions = self._versions
+        met = versions.segments.latest(keys, at)
+        name = self._as_of.order
+        found = np.flatnonzero(met >= 0)
+        if name is None or not found.size:
+            return met
+        # Of those of one time the greatest in order counts.
+        times = versions.table["start"][met[found]]
+        rows, which = versions.find(keys[found], times, times)
+        if len(rows) > len(found):
+            (column,) = versions.kept.take(rows, [name]).values()
+            order = np.lexsort(
+                (versions.table["born"][rows], ranks((column,), name, "join_as_of")[0], which)
+            )
+            last = np.append(which[order][1:] != which[order][:-1], True)
+            met[found] = rows[order[last]]
+        return met
+
+    def outlook(self, keys: Int64Array, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return what a fact of each key and time would meet now, and when that is settled.
+
+        For joins that look ahead.
+
+        Returns:
+            The time of the version that it meets, ``START_OF_TIME`` for none; and the instant that
+            the watermark of the versions has to pass, so that no version to come is met instead.
+        """
+        as_of, segments = self._as_of, self._versions.segments
+        tolerance, strictly = as_of.ahead_us, self._strictly
+        last = np.minimum(saturating_add_array(times, tolerance), LAST_EVENT_TIME)
+        ahead = segments.next_start(keys, times + (strictly - 1))
+        has_ahead = ahead <= last
+        instants, until = np.where(has_ahead, ahead, START_OF_TIME), np.minimum(ahead, last)
+        if as_of.direction == "forward":
+            return instants, until
+        rows = segments.latest(keys, times - strictly)
+        back = np.where(rows >= 0, self._versions.table["start"][rows], START_OF_TIME)
+        has_back = (rows >= 0) & (back >= saturating_add_array(times, -tolerance))
+        # Unsigned, distances are exact however far apart two instants are.
+        distance, other = (times - back).view(np.uint64), (ahead - times).view(np.uint64)
+        # Of two at one distance the earlier is met, so one that comes as far ahead changes nothing.
+        is_back = has_back & (~has_ahead | (distance <= other))
+        instants = np.where(is_back, back, instants)
+        behind = np.where(has_back, distance, 0).view(np.int64)
+        # A version of its own time can be met by no fact if `strictly`: then none is in between.
+        wait = np.where(behind > strictly, behind - 1, -strictly)
+        settled = saturating_add_array(times, wait)
+        return instants, np.where(has_back, np.minimum(until, settled), until)
+
+    def reach(
+        self, keys: Int64Array, first: Int64Array, last: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return between which times facts may meet another version than before, both included.
+
+        Args:
+            keys: Keys whose versions have changed, distinct.
+            first: When the first of them was.
+            last: When the last was.
+        """
+        as_of, segments = self._as_of, self._versions.segments
+        if not as_of.looks_ahead:
+            # Up to the version that follows the last of them; that one's facts are its own.
+            return first, segments.next_start(keys, last)
+        rows = segments.latest(keys, first - 1)
+        low = np.where(rows >= 0, self._versions.table["start"][rows], START_OF_TIME)
+        low = np.maximum(low, saturating_add_array(first, -as_of.ahead_us))
+        if as_of.direction == "forward":
+            return low, last
+        high = saturating_add_array(last, as_of.ahead_us)
+        return low, np.minimum(high, segments.next_start(keys, last))
+
+    # -- how long versions are kept (J-9, J-12) -------------------------------------------------
+
+    @property
+    def longest_us(self) -> int | None:
+        """How long after its time a version is gone, in microseconds of the watermark.
+
+        ``None``: the newest of a key stays.
+        """
+        as_of = self._as_of
+        if not as_of.looks_ahead:
+            return None
+        behind = 2 * as_of.ahead_us if as_of.direction == "nearest" else 0
+        return saturating_add(saturating_add(as_of.keep_us, behind), 1)
+
+    def gone_at(self, rows: Int64Array, watermark: int) -> Int64Array:
+        """Return the watermark at which versions are released next, given all of some keys."""
+        table, longest = self._versions.table, self.longest_us
+        times = table["start"][rows]
+        gone = saturating_add_array(times, saturating_add(self._as_of.keep_us, 1))
+        if self._as_of.direction == "forward":
+            return gone
+        # The first version of a key only goes when the next one is as old, or by its own time.
+        order = np.lexsort((table["born"][rows], times, table["key"][rows]))
+        first = order[run_starts(table["key"][rows][order])]
+        if longest is None:
+            gone[first] = END_OF_TIME
+            return gone
+        at_last = saturating_add_array(times, longest)
+        gone[first] = at_last[first]
+        return np.where(gone <= watermark, at_last, gone)
+
+    def forget(self, watermark: int) -> None:
+        """Remove the versions that no fact can meet any more, now that the watermark is there."""
+        as_of, versions = self._as_of, self._versions
+        over = before(watermark, as_of.keep_us)
+        rows = versions.take_due(versions.by_time, over)
+        if watermark == END_OF_TIME:
+            versions.remove(versions.table.live())
+            return
+        if as_of.direction == "forward":
+            versions.remove(rows)
+            return
+        expired = START_OF_TIME
+        if as_of.looks_ahead:
+            expired = before(watermark, saturating_add(as_of.keep_us, 2 * as_of.ahead_us))
+            versions.remove(versions.take_due(self.expiries, expired))
+        if rows.size:
+            self._forget_superseded(rows, over, expired)
+
+    def _forget_superseded(self, rows: Int64Array, over: int, expired: int) -> None:
+        """Remove versions up to an instant, but for the newest of each key.
+
+        Args:
+            rows: The versions that are that old since now.
+            over: The instant.
+            expired: Up to here, joins that look ahead keep none.
+        """
+        versions = self._versions
+        keys = distinct(versions.table["key"][rows])
+        start = np.full(len(keys), START_OF_TIME, dtype=np.int64)
+        upto = np.full(len(keys), over, dtype=np.int64)
+        old, which = versions.find(keys, start, upto)
+        newest = self.newest(keys, upto)
+        stays = old == newest[which]
+        if self._as_of.looks_ahead:
+            times = versions.table["start"]
+            if self._strictly:
+                # A fact of the newest one's time does not meet that, but the one before.
+                at = np.where(newest >= 0, times[newest] - 1, START_OF_TIME)
+                stays |= old == self.newest(keys, at)[which]
+            stays &= times[old] > expired
+            kept = np.intersect1d(old[stays], rows)
+            self.expiries.push(times[kept], kept)
+        versions.remove(old[~stays])
