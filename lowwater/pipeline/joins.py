@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import Flow, Read, Stage, is_signed
 from lowwater.engine.join.joining import (
     AS_OF_HOWS,
+    DIRECTIONS,
     HOWS,
     LATE_VERSIONS,
     UNMATCHED,
@@ -55,6 +56,11 @@ _HOWS_ELSEWHERE = {
     **dict.fromkeys(("right_outer", "rightouter"), "right"),
     **dict.fromkeys(("left_semi", "leftsemi"), "semi"),
     **dict.fromkeys(("left_anti", "leftanti"), "anti"),
+}
+_DIRECTIONS_ELSEWHERE = {
+    **dict.fromkeys(("back", "past", "before", "previous", "prev", "last", ">=", ">"), "backward"),
+    **dict.fromkeys(("ahead", "future", "after", "next", "following", "<=", "<"), "forward"),
+    **dict.fromkeys(("closest", "both", "near"), "nearest"),
 }
 
 
@@ -270,6 +276,8 @@ def as_of_stage(
     tolerance: DurationLike | None,
     late_versions: str,
     keep: DurationLike | None,
+    direction: str,
+    allow_equal: object,
 ) -> Stage:
     """Return the stage of a join with a history, checked as far as can be without running.
 
@@ -280,6 +288,13 @@ def as_of_stage(
     check_no_table(inputs.flows, where)
     _check_choice("how", how, AS_OF_HOWS, where)
     _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
+    _check_choice("direction", direction, DIRECTIONS, where, _DIRECTIONS_ELSEWHERE)
+    if not isinstance(allow_equal, bool):
+        raise InvalidArgument(
+            f"{describe('allow_equal', allow_equal)} is neither True nor False",
+            where=f"{where}(allow_equal=)",
+            hint="Write allow_equal=False if a fact must not meet a version of its own time",
+        )
     if order is not None:
         if not isinstance(order, str):
             raise InvalidArgument(
@@ -289,13 +304,7 @@ def as_of_stage(
             )
         _require_known(inputs.right_known, "right", where)
         _require_columns([order], inputs.right_known, f"{where}(order=)")
-    age = None if tolerance is None else duration(tolerance, name="tolerance")
-    if age is not None and age < 0:
-        raise InvalidArgument(
-            f"{describe('tolerance', tolerance)} is below zero",
-            where=f"{where}(tolerance=)",
-            hint="Give how much older than the fact its version may be",
-        )
+    distance = _tolerance(tolerance, direction, allow_equal, where)
     if late_versions == "ignore" and any(is_signed(flow) for flow in inputs.flows):
         raise InvalidArgument(
             'an input retracts records, but late_versions="ignore" corrects nothing it has emitted',
@@ -305,7 +314,43 @@ def as_of_stage(
     least = inherited_lateness(inputs.flows)
     given = max(least, duration(_KEEP)) if keep is None else keep
     lateness = inputs.lateness(given, "keep")
-    return inputs.stage(AsOf(how, order, age, late_versions, lateness))  # type: ignore[arg-type]  # checked above
+    rules = (how, order, distance, late_versions, lateness, direction, allow_equal)
+    return inputs.stage(AsOf(*rules))  # type: ignore[arg-type]  # checked above
+
+
+def _tolerance(
+    tolerance: DurationLike | None, direction: str, allow_equal: bool, where: str
+) -> int | None:
+    """Return how far from the fact its version may be, in microseconds; ``None`` for any distance.
+
+    Raises:
+        InvalidArgument: It is missing where a fact looks ahead, below zero, or met by no version.
+    """
+    if tolerance is None:
+        if direction == "backward":
+            return None
+        raise InvalidArgument(
+            f"with direction={direction!r} and no tolerance, a fact that no version follows would "
+            "wait until the input ends",
+            where=f"{where}(tolerance=)",
+            hint=f'Say how far ahead a version may be: direction={direction!r}, tolerance="10m"',
+        )
+    distance = duration(tolerance, name="tolerance")
+    if distance < 0:
+        raise InvalidArgument(
+            f"{describe('tolerance', tolerance)} is below zero",
+            where=f"{where}(tolerance=)",
+            hint="Give how far from the fact its version may be, before or after it; direction= "
+            "says which",
+        )
+    if not distance and not allow_equal:
+        raise InvalidArgument(
+            f"{describe('tolerance', tolerance)} admits only versions of the fact's own time, and "
+            "allow_equal=False excludes them: no fact could meet a version",
+            where=f"{where}(tolerance=)",
+            hint='Leave allow_equal out, or give a longer tolerance, such as "10m"',
+        )
+    return distance
 
 
 def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
@@ -384,12 +429,18 @@ def _names(argument: str, given: On, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check_choice(argument: str, given: object, known: Sequence[str], where: str) -> None:
+def _check_choice(
+    argument: str,
+    given: object,
+    known: Sequence[str],
+    where: str,
+    elsewhere: Mapping[str, str] = _HOWS_ELSEWHERE,
+) -> None:
     if given not in known:
         raise InvalidArgument(
             f"{describe(argument, given)} is not known",
             where=where,
-            hint=nearest(str(given), known, _HOWS_ELSEWHERE),
+            hint=nearest(str(given), known, elsewhere),
         )
 
 

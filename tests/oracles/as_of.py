@@ -296,9 +296,7 @@ class _Version:
         return self.element.time, order, self.arrival
 
 
-def is_in_reach(
-    later: int, direction: Direction, tolerance: int | None, allow_equal: bool
-) -> bool:
+def is_in_reach(later: int, direction: Direction, tolerance: int | None, allow_equal: bool) -> bool:
     """Whether a fact may meet a version that is so much later than it; below zero: earlier."""
     if later == 0:
         return allow_equal
@@ -332,9 +330,7 @@ def batch_join_as_of(
         met: JoinElement | None = None
         for version in standing:  # by arrival
             later = version.time - fact.time
-            if version.key != fact.key or not is_in_reach(
-                later, direction, tolerance, allow_equal
-            ):
+            if version.key != fact.key or not is_in_reach(later, direction, tolerance, allow_equal):
                 continue
             nearer = met is None or abs(later) < abs(met.time - fact.time)
             earlier = met is not None and later == fact.time - met.time and later < 0

@@ -30,9 +30,14 @@ def operator_of(case: AsOfCase) -> AsOfOperator:
     order = "order" if is_ordered(case) else None
     return AsOfOperator(
         AsOf(
-            case.how, order, case.tolerance, case.late_versions, case.keep, case.direction,
+            case.how,
+            order,
+            case.tolerance,
+            case.late_versions,
+            case.keep,
+            case.direction,
             case.allow_equal,
-        ),  # fmt: skip
+        ),
         JoinedColumns({"value": None}, {"value": None}, ("key",)),
         signed=case.signed,
     )

@@ -199,7 +199,7 @@ class AsOfOperator(TwoSided):
                 self._releases.push(bundle.times, rows)
             self._join(rows[bundle.times <= self._settled])
             return
-        _, until = self._history.outlook(keys, bundle.times)
+        until = self._history.settled(keys, bundle.times)
         self.sides[LEFT].table["until"][rows] = until
         # A late fact whose version is settled only as others came waits for the next advance: so
         # when it is joined depends on watermarks alone, not on which side was read first.
@@ -247,8 +247,7 @@ class AsOfOperator(TwoSided):
         if not rows.size:
             return
         facts = self.sides[LEFT]
-        times = facts.table["start"][rows]
-        met = self._history.met(facts.table["key"][rows], times)
+        met = self._met(rows)
         shown = met >= (ALONE if self.as_of.how == "left" else 0)
         self._pairs.add(rows[shown], met[shown], 1)
         if not self.as_of.retracts:
@@ -257,7 +256,8 @@ class AsOfOperator(TwoSided):
             return
         facts.table["met"][rows] = met
         if self.as_of.looks_ahead:
-            until = np.maximum(facts.table["until"][rows], times)  # it may itself be retracted
+            # A fact is kept as long as it may be retracted itself.
+            until = np.maximum(facts.table["until"][rows], facts.table["start"][rows])
             facts.table["until"][rows] = until
             self._releases.push(until, rows)
         facts.touch(rows)
@@ -282,8 +282,7 @@ class AsOfOperator(TwoSided):
         rows = rows[facts.table["met"][rows] != _WAITS]
         if not rows.size:
             return
-        before_ = facts.table["met"][rows]
-        now = self._history.met(facts.table["key"][rows], facts.table["start"][rows])
+        before_, now = facts.table["met"][rows], self._met(rows)
         changed = before_ != now
         rows, before_, now = rows[changed], before_[changed], now[changed]
         least = ALONE if self.as_of.how == "left" else 0
@@ -295,12 +294,12 @@ class AsOfOperator(TwoSided):
     def _settle_anew(self, rows: Int64Array) -> None:
         """Update when the versions of facts are settled, of all that may have changed.
 
-        A fact that a late version settles is joined with the next advance: otherwise it would depend
-        on how late versions are bundled which of them it meets.
+        A fact that a late version settles is joined with the next advance: otherwise which version
+        it meets would depend on how late ones are bundled.
         """
         facts = self.sides[LEFT]
         times, waits = facts.table["start"][rows], facts.table["met"][rows] == _WAITS
-        _, until = self._history.outlook(facts.table["key"][rows], times)
+        until = self._history.settled(facts.table["key"][rows], times)
         until = np.where(waits, until, np.maximum(until, times))
         changed = until != facts.table["until"][rows]
         rows, until, waits = rows[changed], until[changed], waits[changed]
@@ -308,6 +307,12 @@ class AsOfOperator(TwoSided):
         self._joins.push(until[waits], rows[waits])
         self._releases.push(until[~waits], rows[~waits])
         facts.touch(rows)
+
+    def _met(self, rows: Int64Array) -> Int64Array:
+        """Return the version that each of some facts meets, ``ALONE`` for none."""
+        table = self.sides[LEFT].table
+        until = table["until"][rows] if self.as_of.looks_ahead else None
+        return self._history.met(table["key"][rows], table["start"][rows], until)
 
     def _done(self, late: LateBatch | None) -> StageOutput:
         """Free what is removed, and after an advance raise the output watermark."""

@@ -1,5 +1,4 @@
-"""The versions of each key: which of them a fact meets, when that is settled, and how long they
-are kept (J-8 to J-12)."""
+"""The versions of each key: which a fact meets, and how long they are kept (J-8 to J-12)."""
 
 from __future__ import annotations
 
@@ -44,15 +43,33 @@ class History:
         self._strictly = 0 if as_of.allow_equal else 1
         self.expiries = Deadlines()
 
-    def met(self, keys: Int64Array, times: Int64Array) -> Int64Array:
-        """Return the version that a fact of each key and time meets, ``ALONE`` for none."""
-        as_of = self._as_of
-        if as_of.looks_ahead:
-            instants, _ = self.outlook(keys, times)
-            return self.newest(keys, instants)  # nothing is as old as the start of time
+    def met(self, keys: Int64Array, times: Int64Array, until: Int64Array | None) -> Int64Array:
+        """Return the version that a fact of each key and time meets, ``ALONE`` for none.
+
+        Args:
+            keys: Their keys.
+            times: Their times.
+            until: What :meth:`settled` returns for them, or a fact's own time if that is later;
+                ``None`` where facts look back.
+        """
+        if until is None:
+            return self._before(keys, times)
+        # What settles a fact is a version at that very instant, or there is none ahead to be met.
+        met = self.newest(keys, until)
+        is_ahead = (met >= 0) & (self._versions.table["start"][met] == until)
+        if self._strictly:
+            is_ahead &= until > times
+        others = np.flatnonzero(~is_ahead)
+        met[others] = ALONE
+        if self._as_of.direction == "nearest" and others.size:
+            met[others] = self._before(keys[others], times[others])
+        return met
+
+    def _before(self, keys: Int64Array, times: Int64Array) -> Int64Array:
+        """Return the newest version that is not too old for a fact, ``ALONE`` for none."""
         met = self.newest(keys, times - self._strictly if self._strictly else times)
-        if as_of.tolerance_us is not None:
-            oldest = saturating_add_array(times, -as_of.tolerance_us)
+        if self._as_of.tolerance_us is not None:
+            oldest = saturating_add_array(times, -self._as_of.tolerance_us)
             found = met >= 0
             met[found & (self._versions.table["start"][met] < oldest)] = ALONE
         return met
@@ -77,36 +94,27 @@ class History:
             met[found] = rows[order[last]]
         return met
 
-    def outlook(self, keys: Int64Array, times: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return what a fact of each key and time would meet now, and when that is settled.
+    def settled(self, keys: Int64Array, times: Int64Array) -> Int64Array:
+        """Return the instant that settles which version a fact of each key and time meets.
 
-        For joins that look ahead.
-
-        Returns:
-            The time of the version that it meets, ``START_OF_TIME`` for none; and the instant that
-            the watermark of the versions has to pass, so that no version to come is met instead.
+        Once the watermark of the versions has passed it, no version that comes is met instead of
+        the present one. For joins that look ahead.
         """
         as_of, segments = self._as_of, self._versions.segments
-        tolerance, strictly = as_of.ahead_us, self._strictly
-        last = np.minimum(saturating_add_array(times, tolerance), LAST_EVENT_TIME)
-        ahead = segments.next_start(keys, times + (strictly - 1))
-        has_ahead = ahead <= last
-        instants, until = np.where(has_ahead, ahead, START_OF_TIME), np.minimum(ahead, last)
+        last = np.minimum(saturating_add_array(times, as_of.ahead_us), LAST_EVENT_TIME)
+        until = np.minimum(segments.next_start(keys, times + (self._strictly - 1)), last)
         if as_of.direction == "forward":
-            return instants, until
-        rows = segments.latest(keys, times - strictly)
-        back = np.where(rows >= 0, self._versions.table["start"][rows], START_OF_TIME)
-        has_back = (rows >= 0) & (back >= saturating_add_array(times, -tolerance))
-        # Unsigned, distances are exact however far apart two instants are.
-        distance, other = (times - back).view(np.uint64), (ahead - times).view(np.uint64)
-        # Of two at one distance the earlier is met, so one that comes as far ahead changes nothing.
-        is_back = has_back & (~has_ahead | (distance <= other))
-        instants = np.where(is_back, back, instants)
-        behind = np.where(has_back, distance, 0).view(np.int64)
-        # A version of its own time can be met by no fact if `strictly`: then none is in between.
-        wait = np.where(behind > strictly, behind - 1, -strictly)
-        settled = saturating_add_array(times, wait)
-        return instants, np.where(has_back, np.minimum(until, settled), until)
+            return until
+        rows = segments.latest(keys, times - self._strictly)
+        back = self._versions.table["start"][rows]
+        has_back = (rows >= 0) & (back >= saturating_add_array(times, -as_of.ahead_us))
+        some = np.flatnonzero(has_back)
+        # Of two at one distance the earlier is met, so one that comes as far ahead changes nothing;
+        # and nothing is in between if versions of the fact's own time are not met.
+        wait = times[some] - back[some] - 1
+        wait[wait < self._strictly] = -self._strictly
+        until[some] = np.minimum(until[some], saturating_add_array(times[some], wait))
+        return until
 
     def reach(
         self, keys: Int64Array, first: Int64Array, last: Int64Array

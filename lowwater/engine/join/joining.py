@@ -205,6 +205,13 @@ class AsOf:
     emits_pairs: ClassVar[bool] = True
 
     @property
+    def text(self) -> str:
+        """What it does, in words: a part of lines about it."""
+        if self.direction == "backward":
+            return "as of event time"
+        return f"with the {'next' if self.direction == 'forward' else 'nearest'} version"
+
+    @property
     def looks_ahead(self) -> bool:
         """Whether a fact may meet a version that is later than it."""
         return self.direction != "backward"

@@ -223,10 +223,9 @@ class KeyedRecords:
             queues: The others.
             column: What these are by.
         """
-        of_column = partial(self.is_row, column=column)
-        for queue, is_valid in ((self.by_time, self.is_row), *((q, of_column) for q in queues)):
+        for queue, by in ((self.by_time, "start"), *((queue, column) for queue in queues)):
             if len(queue) > 2 * len(self.table) + _STALE:
-                queue.retain(is_valid)
+                queue.retain(partial(self.is_row, column=by))
 
     def evict(self, rows: Int64Array) -> None:
         """Release rows that have been written down, with all other rows of their keys."""
