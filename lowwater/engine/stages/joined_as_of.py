@@ -14,7 +14,9 @@ from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.keyed.operator import SidesAdvance
 from lowwater.engine.keyed.sides import LEFT, RIGHT
 from lowwater.engine.stages.join_kind import StreamJoinKind
-from lowwater.time import format_duration
+from lowwater.time import DAY_US, format_duration
+
+_LONG_US = DAY_US
 
 
 @final
@@ -108,10 +110,19 @@ class JoinedAsOf(StreamJoinKind):
                 where,
                 "Give the source of the facts a watermark",
             )
-        elif any(flow.is_endless for flow in versions):
+        elif any(flow.is_endless for flow in versions) and not self.joining.looks_ahead:
             yield Finding(
                 "note",
                 "the newest version of each key is kept for good, whatever keep= is",
                 where,
                 "Use keys of a bounded number",
+            )
+        if self.joining.ahead_us >= _LONG_US and any(flow.is_endless for flow in upstream):
+            yield Finding(
+                "note",
+                "a fact that no version follows waits for "
+                f"{format_duration(self.joining.ahead_us)}, in event time, and holds the output "
+                "watermark meanwhile",
+                where,
+                "Shorten tolerance= if versions come sooner",
             )
