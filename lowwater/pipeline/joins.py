@@ -10,10 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Flow, Read, Stage, is_signed
 from lowwater.engine.join.joining import (
-    AS_OF_HOWS,
-    DIRECTIONS,
     HOWS,
-    LATE_VERSIONS,
     UNMATCHED,
     AsOf,
     How,
@@ -49,18 +46,12 @@ from lowwater.windows import WindowFunction
 
 On = str | Sequence[str]
 
-_KEEP = "1h"
 _HOWS_ELSEWHERE = {
     **dict.fromkeys(("full", "full_outer", "fullouter"), "outer"),
     **dict.fromkeys(("left_outer", "leftouter"), "left"),
     **dict.fromkeys(("right_outer", "rightouter"), "right"),
     **dict.fromkeys(("left_semi", "leftsemi"), "semi"),
     **dict.fromkeys(("left_anti", "leftanti"), "anti"),
-}
-_DIRECTIONS_ELSEWHERE = {
-    **dict.fromkeys(("back", "past", "before", "previous", "prev", "last", ">=", ">"), "backward"),
-    **dict.fromkeys(("ahead", "future", "after", "next", "following", "<=", "<"), "forward"),
-    **dict.fromkeys(("closest", "both", "near"), "nearest"),
 }
 
 
@@ -112,7 +103,7 @@ class JoinInputs:
         known = (known_columns(left), known_columns(right))
         sides = zip(known, (keys, right_keys), arguments, strict=True)
         for columns, names, argument in sides:
-            _require_columns(names, columns, f"{where}({argument}=)")
+            require_columns(names, columns, f"{where}({argument}=)")
             require_distinct(names, f"{where}({argument}=)")
         require_names_of_join(keys, f"{where}({arguments[0]}=)")
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
@@ -168,8 +159,8 @@ class JoinInputs:
             InvalidArgument: The columns are not known, or two would have one name.
         """
         if joining.emits_pairs:
-            _require_known(self.left_known, "left", self.where)
-            _require_known(self.right_known, "right", self.where)
+            require_known(self.left_known, "left", self.where)
+            require_known(self.right_known, "right", self.where)
         left, columns = len(self.left._flows), columns or self.columns
         if isinstance(joining, AsOf):
             return self._checked_stage(JoinedAsOf(joining, left, self.right_keys, columns))
@@ -181,9 +172,9 @@ class JoinInputs:
         Raises:
             InvalidArgument: The columns are not known, or two would have one name.
         """
-        _require_known(self.left_known, "left", self.where)
+        require_known(self.left_known, "left", self.where)
         if how not in ("semi", "anti"):
-            _require_known(self.right_known, "right", self.where)
+            require_known(self.right_known, "right", self.where)
         columns = replace(self.columns, labels=WINDOW)
         left = len(self.left._flows)
         return self._checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
@@ -217,8 +208,8 @@ def join_stage(
     Raises:
         InvalidArgument: An argument is wrong.
     """
-    _check_choice("how", how, HOWS, "join")
-    _check_choice("unmatched", unmatched, UNMATCHED, "join")
+    check_choice("how", how, HOWS, "join")
+    check_choice("unmatched", unmatched, UNMATCHED, "join")
     if unmatched != "final" and how in ("inner", "semi"):
         raise InvalidArgument(
             f"unmatched={unmatched!r} says when records without a partner come out, and with "
@@ -244,8 +235,8 @@ def window_join_stage(
     Raises:
         InvalidArgument: An argument is wrong, or retractions come in that cannot be applied.
     """
-    _check_choice("how", how, HOWS, "join")
-    _check_choice("unmatched", unmatched, UNMATCHED, "join")
+    check_choice("how", how, HOWS, "join")
+    check_choice("unmatched", unmatched, UNMATCHED, "join")
     if unmatched != "final":
         raise InvalidArgument(
             f"unmatched={unmatched!r} is for a join by time: within windows, records without a "
@@ -266,91 +257,6 @@ def window_join_stage(
             hint='Use accumulation="retracting"',
         )
     return inputs.window_stage(windowing, how)  # type: ignore[arg-type]  # checked above
-
-
-def as_of_stage(
-    inputs: JoinInputs,
-    *,
-    order: str | None,
-    how: str,
-    tolerance: DurationLike | None,
-    late_versions: str,
-    keep: DurationLike | None,
-    direction: str,
-    allow_equal: object,
-) -> Stage:
-    """Return the stage of a join with a history, checked as far as can be without running.
-
-    Raises:
-        InvalidArgument: An argument is wrong, or retractions come in that cannot be applied.
-    """
-    where = "join_as_of"
-    check_no_table(inputs.flows, where)
-    _check_choice("how", how, AS_OF_HOWS, where)
-    _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
-    _check_choice("direction", direction, DIRECTIONS, where, _DIRECTIONS_ELSEWHERE)
-    if not isinstance(allow_equal, bool):
-        raise InvalidArgument(
-            f"{describe('allow_equal', allow_equal)} is neither True nor False",
-            where=f"{where}(allow_equal=)",
-            hint="Write allow_equal=False if a fact must not meet a version of its own time",
-        )
-    if order is not None:
-        if not isinstance(order, str):
-            raise InvalidArgument(
-                f"{describe('order', order)} is not the name of a column",
-                where=f"{where}(order=)",
-                hint='Write, say, order="revision"',
-            )
-        _require_known(inputs.right_known, "right", where)
-        _require_columns([order], inputs.right_known, f"{where}(order=)")
-    distance = _tolerance(tolerance, direction, allow_equal, where)
-    if late_versions == "ignore" and any(is_signed(flow) for flow in inputs.flows):
-        raise InvalidArgument(
-            'an input retracts records, but late_versions="ignore" corrects nothing it has emitted',
-            where=where,
-            hint='Use late_versions="correct"',
-        )
-    least = inherited_lateness(inputs.flows)
-    given = max(least, duration(_KEEP)) if keep is None else keep
-    lateness = inputs.lateness(given, "keep")
-    rules = (how, order, distance, late_versions, lateness, direction, allow_equal)
-    return inputs.stage(AsOf(*rules))  # type: ignore[arg-type]  # checked above
-
-
-def _tolerance(
-    tolerance: DurationLike | None, direction: str, allow_equal: bool, where: str
-) -> int | None:
-    """Return how far from the fact its version may be, in microseconds; ``None`` for any distance.
-
-    Raises:
-        InvalidArgument: It is missing where a fact looks ahead, below zero, or met by no version.
-    """
-    if tolerance is None:
-        if direction == "backward":
-            return None
-        raise InvalidArgument(
-            f"with direction={direction!r} and no tolerance, a fact that no version follows would "
-            "wait until the input ends",
-            where=f"{where}(tolerance=)",
-            hint=f'Say how far ahead a version may be: direction={direction!r}, tolerance="10m"',
-        )
-    distance = duration(tolerance, name="tolerance")
-    if distance < 0:
-        raise InvalidArgument(
-            f"{describe('tolerance', tolerance)} is below zero",
-            where=f"{where}(tolerance=)",
-            hint="Give how far from the fact its version may be, before or after it; direction= "
-            "says which",
-        )
-    if not distance and not allow_equal:
-        raise InvalidArgument(
-            f"{describe('tolerance', tolerance)} admits only versions of the fact's own time, and "
-            "allow_equal=False excludes them: no fact could meet a version",
-            where=f"{where}(tolerance=)",
-            hint='Leave allow_equal out, or give a longer tolerance, such as "10m"',
-        )
-    return distance
 
 
 def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
@@ -429,13 +335,14 @@ def _names(argument: str, given: On, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check_choice(
+def check_choice(
     argument: str,
     given: object,
     known: Sequence[str],
     where: str,
     elsewhere: Mapping[str, str] = _HOWS_ELSEWHERE,
 ) -> None:
+    """Raise unless a value is known; ``elsewhere`` has the names that other libraries use."""
     if given not in known:
         raise InvalidArgument(
             f"{describe(argument, given)} is not known",
@@ -487,7 +394,7 @@ def known_columns(side: StreamParts) -> Types | None:
     return found
 
 
-def _require_known(known: Types | None, which: str, where: str) -> None:
+def require_known(known: Types | None, which: str, where: str) -> None:
     """Raise if the columns of a side are not known: the names in the output depend on them."""
     if known is None:
         raise InvalidArgument(
@@ -523,7 +430,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
+def require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
     """Raise if a side lacks a column, as far as its columns are known; an empty list has none."""
     if known:
         require_names(names, public_names(tuple(known)), where)

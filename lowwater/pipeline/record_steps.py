@@ -444,7 +444,7 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         Raises:
             InvalidArgument: An argument is wrong, or a column is missing.
         """
-        from lowwater.pipeline.joins import as_of_stage
+        from lowwater.pipeline.joins_as_of import as_of_stage
 
         inputs = self._with_other(
             versions,

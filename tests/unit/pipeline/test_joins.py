@@ -177,6 +177,12 @@ def test_text() -> None:
     assert "as of event time, late versions correct" in as_of.explain()
     assert "remembers 1h" in as_of.explain()
     assert "tolerance='1d', late_versions='correct', keep='1h'" in repr(as_of)
+    ahead = searches().join_as_of(
+        clicks(), on="id", direction="nearest", allow_equal=False, tolerance="5m"
+    )
+    assert "left join with the nearest version, late versions ignore" in ahead.explain()
+    assert "a fact waits for 5m at most" in ahead.explain()
+    assert "direction='nearest', allow_equal=False, tolerance='5m', late_vers" in repr(ahead)
 
 
 def test_kinds_of_a_join_that_retracts() -> None:
