@@ -26,7 +26,6 @@ from lowwater.time import (
     START_OF_TIME,
     Int64Array,
     format_instant,
-    saturating_add,
     saturating_add_array,
 )
 from lowwater.watermark import Hold
@@ -126,8 +125,11 @@ class AsOfOperator(TwoSided):
             place: Where the state is stored.
             memory: About how many bytes it may take in memory; ``None``: any number.
         """
-        facts = saturating_add(saturating_add(self.as_of.keep_us, self.as_of.ahead_us), 1)
-        self._keep(place, (facts, self._history.longest_us), memory)
+        facts = self.as_of.keep_us + self.as_of.ahead_us + 1
+        dues = (facts, self._history.longest_us)
+        # What stays longer than time lasts is not gone by time.
+        known = [None if due is None or due > END_OF_TIME else due for due in dues]
+        self._keep(place, known, memory)
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -153,7 +155,7 @@ class AsOfOperator(TwoSided):
         else:
             until, hold = times, never
             joins = saturating_add_array(times, 1 if self.as_of.allow_equal else 0)
-        gone = saturating_add_array(until, saturating_add(self.as_of.keep_us, 1))
+        gone = saturating_add_array(saturating_add_array(until, self.as_of.keep_us), 1)
         return np.where(waiting, never, gone), np.where(waiting, joins, never), hold
 
     def readmitted(self, side: int, rows: Int64Array) -> None:

@@ -17,7 +17,6 @@ from lowwater.time import (
     LAST_EVENT_TIME,
     START_OF_TIME,
     Int64Array,
-    saturating_add,
     saturating_add_array,
 )
 
@@ -146,28 +145,36 @@ class History:
 
         ``None``: the newest of a key stays.
         """
-        as_of = self._as_of
-        if not as_of.looks_ahead:
+        if not self._as_of.looks_ahead:
             return None
-        behind = 2 * as_of.ahead_us if as_of.direction == "nearest" else 0
-        return saturating_add(saturating_add(as_of.keep_us, behind), 1)
+        return self._as_of.keep_us + self._behind_us + 1
+
+    @property
+    def _behind_us(self) -> int:
+        """How long a version that is the newest may matter, in microseconds.
+
+        A fact may be later by the tolerance, and wait as long for one that is as far ahead of it.
+        """
+        return 2 * self._as_of.ahead_us if self._as_of.direction == "nearest" else 0
 
     def gone_at(self, rows: Int64Array, watermark: int) -> Int64Array:
         """Return the watermark at which versions are released next, given all of some keys."""
-        table, longest = self._versions.table, self.longest_us
+        as_of, table = self._as_of, self._versions.table
         times = table["start"][rows]
-        gone = saturating_add_array(times, saturating_add(self._as_of.keep_us, 1))
-        if self._as_of.direction == "forward":
+        passed = saturating_add_array(times, as_of.keep_us)
+        gone = saturating_add_array(passed, 1)
+        if as_of.direction == "forward":
             return gone
         # The first version of a key only goes when the next one is as old, or by its own time.
         order = np.lexsort((table["born"][rows], times, table["key"][rows]))
         first = order[run_starts(table["key"][rows][order])]
-        if longest is None:
+        if not as_of.looks_ahead:
             gone[first] = END_OF_TIME
             return gone
-        at_last = saturating_add_array(times, longest)
-        gone[first] = at_last[first]
-        return np.where(gone <= watermark, at_last, gone)
+        expires = saturating_add_array(passed, min(self._behind_us, END_OF_TIME))
+        expires = saturating_add_array(expires, 1)
+        gone[first] = expires[first]
+        return np.where(gone <= watermark, expires, gone)
 
     def forget(self, watermark: int) -> None:
         """Remove the versions that no fact can meet any more, now that the watermark is there."""
@@ -182,7 +189,7 @@ class History:
             return
         expired = START_OF_TIME
         if as_of.looks_ahead:
-            expired = before(watermark, saturating_add(as_of.keep_us, 2 * as_of.ahead_us))
+            expired = before(watermark, as_of.keep_us + self._behind_us)
             versions.remove(versions.take_due(self.expiries, expired))
         if rows.size:
             self._forget_superseded(rows, over, expired)
