@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from lowwater.engine.join.as_of import AsOfOperator
 from lowwater.engine.join.joining import DIRECTIONS, AsOf
@@ -54,7 +55,23 @@ def operator_of(case: AsOfCase) -> AsOfOperator:
 cases = as_of_cases(late_versions=["correct"]) | as_of_cases(late_versions=["ignore"], signed=False)
 
 
+FACT, BEHIND = JoinElement("A", 5, "f"), JoinElement("A", 4, "v")
+# A version that is one instant behind settles a fact before its own time; yet the fact is kept as
+# long as it may be retracted.
+ONE_BEHIND: Schedule = [
+    ("facts", [FACT]),
+    ("watermark", 9, 9),
+    ("versions", [BEHIND]),
+    ("watermark", 11, 11),
+    ("facts", [replace(FACT, sign=-1)]),
+    ("watermark", 12, 12),
+]
+
+
 @given(cases, st.integers(0, 3), st.frozensets(st.integers(0, 12)), st.booleans())
+@example(
+    AsOfCase("left", 2, "correct", 6, True, ONE_BEHIND, "nearest", False), 1, frozenset(), True
+)
 @examples(7, is_core=True)
 def test_the_join_with_a_history_equals_the_oracle(
     case: AsOfCase, groups: int, restarts: frozenset[int], arrow: bool
