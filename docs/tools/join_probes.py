@@ -35,6 +35,12 @@ def join_probes() -> Iterator[Probe]:
         'join_as_of(late_versions="correct")': lambda: _even().join_as_of(
             _odd(), on="key", late_versions="correct"
         ),
+        'join_as_of(direction="forward", allow_equal=False)': lambda: _even().join_as_of(
+            _odd(), on="key", direction="forward", allow_equal=False, tolerance="30s"
+        ),
+        'join_as_of(direction="nearest", late_versions="correct")': lambda: _even().join_as_of(
+            _odd(), on="key", direction="nearest", tolerance="30s", late_versions="correct"
+        ),
         "a join of panes": lambda: _counts().join(_odd(), on="key", within="2m", how="left"),
         "deduplicate before a join": lambda: (
             _even()
@@ -50,6 +56,8 @@ def join_probes() -> Iterator[Probe]:
     yield Probe("Joins", "join, in micro-batches", _in_batches, ONE_FILE)
     yield Probe("Joins", "join within windows, in micro-batches", _windows_in_batches, ONE_FILE)
     yield Probe("Joins", "join_as_of, in micro-batches", _as_of_in_batches, ONE_FILE)
+    ahead = 'join_as_of(direction="nearest"), in micro-batches'
+    yield Probe("Joins", ahead, _nearest_in_batches, ONE_FILE)
 
 
 def _anywhere(make: Callable[[], Any]) -> Callable[[Path], Any]:
@@ -94,6 +102,11 @@ def _windows_in_batches(folder: Path) -> lw.JoinedStream:
 def _as_of_in_batches(folder: Path) -> lw.JoinedStream:
     left, right = _sides(folder)
     return left.join_as_of(right, on="key")
+
+
+def _nearest_in_batches(folder: Path) -> lw.JoinedStream:
+    left, right = _sides(folder)
+    return left.join_as_of(right, on="key", direction="nearest", tolerance="30s")
 
 
 def _sides(folder: Path) -> tuple[lw.Stream, lw.Stream]:

@@ -56,7 +56,8 @@ def _nothing(joining: Joining | AsOf, element: TracedElement, other: str) -> str
         return f"nothing comes out for the right side of a join with how={how!r}"
     if how == "anti":
         return f"nothing came out for it: it met a {other}, or one could still come"
-    return f"nothing came out for it: it met no {other}"
+    waits = isinstance(joining, AsOf) and element.side == "left"
+    return f"nothing came out for it: it met no {other}{', or still waits for one' * waits}"
 
 
 def _line(

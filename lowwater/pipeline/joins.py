@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Flow, Read, Stage, is_signed
 from lowwater.engine.join.joining import (
-    AS_OF_HOWS,
     HOWS,
-    LATE_VERSIONS,
     UNMATCHED,
     AsOf,
     How,
@@ -48,7 +46,6 @@ from lowwater.windows import WindowFunction
 
 On = str | Sequence[str]
 
-_KEEP = "1h"
 _HOWS_ELSEWHERE = {
     **dict.fromkeys(("full", "full_outer", "fullouter"), "outer"),
     **dict.fromkeys(("left_outer", "leftouter"), "left"),
@@ -106,7 +103,7 @@ class JoinInputs:
         known = (known_columns(left), known_columns(right))
         sides = zip(known, (keys, right_keys), arguments, strict=True)
         for columns, names, argument in sides:
-            _require_columns(names, columns, f"{where}({argument}=)")
+            require_columns(names, columns, f"{where}({argument}=)")
             require_distinct(names, f"{where}({argument}=)")
         require_names_of_join(keys, f"{where}({arguments[0]}=)")
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
@@ -162,8 +159,8 @@ class JoinInputs:
             InvalidArgument: The columns are not known, or two would have one name.
         """
         if joining.emits_pairs:
-            _require_known(self.left_known, "left", self.where)
-            _require_known(self.right_known, "right", self.where)
+            require_known(self.left_known, "left", self.where)
+            require_known(self.right_known, "right", self.where)
         left, columns = len(self.left._flows), columns or self.columns
         if isinstance(joining, AsOf):
             return self._checked_stage(JoinedAsOf(joining, left, self.right_keys, columns))
@@ -175,9 +172,9 @@ class JoinInputs:
         Raises:
             InvalidArgument: The columns are not known, or two would have one name.
         """
-        _require_known(self.left_known, "left", self.where)
+        require_known(self.left_known, "left", self.where)
         if how not in ("semi", "anti"):
-            _require_known(self.right_known, "right", self.where)
+            require_known(self.right_known, "right", self.where)
         columns = replace(self.columns, labels=WINDOW)
         left = len(self.left._flows)
         return self._checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
@@ -211,8 +208,8 @@ def join_stage(
     Raises:
         InvalidArgument: An argument is wrong.
     """
-    _check_choice("how", how, HOWS, "join")
-    _check_choice("unmatched", unmatched, UNMATCHED, "join")
+    check_choice("how", how, HOWS, "join")
+    check_choice("unmatched", unmatched, UNMATCHED, "join")
     if unmatched != "final" and how in ("inner", "semi"):
         raise InvalidArgument(
             f"unmatched={unmatched!r} says when records without a partner come out, and with "
@@ -238,8 +235,8 @@ def window_join_stage(
     Raises:
         InvalidArgument: An argument is wrong, or retractions come in that cannot be applied.
     """
-    _check_choice("how", how, HOWS, "join")
-    _check_choice("unmatched", unmatched, UNMATCHED, "join")
+    check_choice("how", how, HOWS, "join")
+    check_choice("unmatched", unmatched, UNMATCHED, "join")
     if unmatched != "final":
         raise InvalidArgument(
             f"unmatched={unmatched!r} is for a join by time: within windows, records without a "
@@ -260,52 +257,6 @@ def window_join_stage(
             hint='Use accumulation="retracting"',
         )
     return inputs.window_stage(windowing, how)  # type: ignore[arg-type]  # checked above
-
-
-def as_of_stage(
-    inputs: JoinInputs,
-    *,
-    order: str | None,
-    how: str,
-    tolerance: DurationLike | None,
-    late_versions: str,
-    keep: DurationLike | None,
-) -> Stage:
-    """Return the stage of a join with a history, checked as far as can be without running.
-
-    Raises:
-        InvalidArgument: An argument is wrong, or retractions come in that cannot be applied.
-    """
-    where = "join_as_of"
-    check_no_table(inputs.flows, where)
-    _check_choice("how", how, AS_OF_HOWS, where)
-    _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
-    if order is not None:
-        if not isinstance(order, str):
-            raise InvalidArgument(
-                f"{describe('order', order)} is not the name of a column",
-                where=f"{where}(order=)",
-                hint='Write, say, order="revision"',
-            )
-        _require_known(inputs.right_known, "right", where)
-        _require_columns([order], inputs.right_known, f"{where}(order=)")
-    age = None if tolerance is None else duration(tolerance, name="tolerance")
-    if age is not None and age < 0:
-        raise InvalidArgument(
-            f"{describe('tolerance', tolerance)} is below zero",
-            where=f"{where}(tolerance=)",
-            hint="Give how much older than the fact its version may be",
-        )
-    if late_versions == "ignore" and any(is_signed(flow) for flow in inputs.flows):
-        raise InvalidArgument(
-            'an input retracts records, but late_versions="ignore" corrects nothing it has emitted',
-            where=where,
-            hint='Use late_versions="correct"',
-        )
-    least = inherited_lateness(inputs.flows)
-    given = max(least, duration(_KEEP)) if keep is None else keep
-    lateness = inputs.lateness(given, "keep")
-    return inputs.stage(AsOf(how, order, age, late_versions, lateness))  # type: ignore[arg-type]  # checked above
 
 
 def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
@@ -384,12 +335,19 @@ def _names(argument: str, given: On, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check_choice(argument: str, given: object, known: Sequence[str], where: str) -> None:
+def check_choice(
+    argument: str,
+    given: object,
+    known: Sequence[str],
+    where: str,
+    elsewhere: Mapping[str, str] = _HOWS_ELSEWHERE,
+) -> None:
+    """Raise unless a value is known; ``elsewhere`` has the names that other libraries use."""
     if given not in known:
         raise InvalidArgument(
             f"{describe(argument, given)} is not known",
             where=where,
-            hint=nearest(str(given), known, _HOWS_ELSEWHERE),
+            hint=nearest(str(given), known, elsewhere),
         )
 
 
@@ -436,7 +394,7 @@ def known_columns(side: StreamParts) -> Types | None:
     return found
 
 
-def _require_known(known: Types | None, which: str, where: str) -> None:
+def require_known(known: Types | None, which: str, where: str) -> None:
     """Raise if the columns of a side are not known: the names in the output depend on them."""
     if known is None:
         raise InvalidArgument(
@@ -472,7 +430,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
+def require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
     """Raise if a side lacks a column, as far as its columns are known; an empty list has none."""
     if known:
         require_names(names, public_names(tuple(known)), where)

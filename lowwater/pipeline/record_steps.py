@@ -40,7 +40,14 @@ from lowwater.windows._base import positive_duration
 if TYPE_CHECKING:
     import narwhals as nw
 
-    from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Unmatched
+    from lowwater.engine.join.joining import (
+        AsOfHow,
+        Between,
+        Direction,
+        How,
+        LateVersions,
+        Unmatched,
+    )
     from lowwater.engine.records.lookup import LookupHow
     from lowwater.pipeline.joins import JoinInputs
     from lowwater.pipeline.lookups import LookupOn
@@ -418,6 +425,8 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         allowed_lateness="keep",
         lateness="keep",
         suffix="suffixes",
+        strategy="direction",
+        allow_exact_matches="allow_equal",
     )
     def join_as_of(
         self,
@@ -428,15 +437,19 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         right_on: str | Sequence[str] | None = None,
         order: str | None = None,
         how: AsOfHow = "left",
+        direction: Direction = "backward",
+        allow_equal: bool = True,
         tolerance: DurationLike | None = None,
         late_versions: LateVersions = "ignore",
         keep: DurationLike | None = None,
         suffixes: tuple[str, str] = ("", "_right"),
     ) -> JoinedStream:
-        """Join each record with the version of its key that was valid at its event time (J-8, J-9).
+        """Join each record with the version of its key for its event time (J-8 to J-12).
 
         A record, here called a fact, waits until the watermark of the versions passes its time.
-        Then it meets the newest version at or before its time. It keeps its own time.
+        Then it meets the newest version at or before its time: the one that was valid. It keeps its
+        own time. With ``direction=`` it meets the next version, or the nearest, and waits until
+        none that comes can be nearer.
 
         >>> import lowwater as lw
         >>> rates = [{"at": f"2000-01-01T{h}:00Z", "from": "EUR", "rate": h} for h in (10, 12)]
@@ -455,18 +468,25 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
             order: The column that tells which of several versions of one time is the newest; by
                 default the last to arrive.
             how: ``left``: a fact without a version comes out with nulls; ``inner``: it does not.
-            tolerance: How much older than the fact its version may be; by default any age.
+            direction: ``backward``: a fact meets the newest version at or before its time;
+                ``forward``: the first at or after it; ``nearest``: whichever of these is nearer,
+                the earlier of two at one distance. Of several versions of one time always the
+                newest, as ``order`` says.
+            allow_equal: Whether a fact may meet a version of its own time.
+            tolerance: How far from the fact its version may be, included; by default any age. If
+                the fact looks ahead, it must be given: a fact waits no longer than that.
             late_versions: ``ignore``: a version that comes late changes no fact that was emitted;
                 ``correct``: such facts are retracted and emitted again.
             keep: How far back facts and versions may be late, in event time; later ones go to the
                 late output. By default an hour, or the lateness of the upstream stages if that is
-                longer. Downstream stages inherit it as lateness.
+                longer. Downstream stages inherit it as lateness, and the tolerance on top if the
+                fact looks ahead and late versions correct.
             suffixes: What is appended to the name of a column that both sides have.
 
         Raises:
             InvalidArgument: An argument is wrong, or a column is missing.
         """
-        from lowwater.pipeline.joins import as_of_stage
+        from lowwater.pipeline.joins_as_of import as_of_stage
 
         inputs = self._with_other(
             versions,
@@ -475,6 +495,7 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
         stage = as_of_stage(
             inputs,
             order=order, how=how, tolerance=tolerance, late_versions=late_versions, keep=keep,
+            direction=direction, allow_equal=allow_equal,
         )  # fmt: skip
         return self._joined(stage, inputs)
 

@@ -49,7 +49,7 @@ from lowwater.pipeline.forms import as_pandas, as_polars
 from lowwater.pipeline.joined_keys import TableKey, joined_key
 from lowwater.pipeline.joins import (
     JoinInputs,
-    _check_choice,
+    check_choice,
     joined_as_records,
     known_columns,
 )
@@ -195,7 +195,7 @@ class Table(Generic[StreamT]):
                 where="join",
                 hint='Make a table of it: .table(key="...")',
             )
-        _check_choice("how", how, HOWS, "join")
+        check_choice("how", how, HOWS, "join")
         inputs = JoinInputs.of(
             self._stream, other._stream,
             on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join",

@@ -426,7 +426,7 @@ def _alone_name(joining: Joining | AsOf) -> str:
 
 def _title(name: str, joining: Joining | AsOf) -> str:
     if isinstance(joining, AsOf):
-        parts = [f"{joining.how} join as of event time", f"late versions {joining.late_versions}"]
+        parts = [f"{joining.how} join {joining.text}", f"late versions {joining.late_versions}"]
         parts.append(f"keeps {format_duration(joining.keep_us)}")
         return f"{name}: {', '.join(parts)}"
     if joining.within is None:

@@ -27,7 +27,7 @@ from tests.oracles.as_of import AsOfOracle
 from tests.oracles.joins import JoinElement, JoinOracle, JoinOutput, net
 
 HERE = Path(__file__).parent / "inputs"
-RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9)} | {"T-1", "T-2", "T-3"}
+RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12)} | {"T-1", "T-2", "T-3"}
 RULES |= {f"P-{n}" for n in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13)}
 HOW: dict[str, dict[str, Any]] = {
     "embedded": {},
@@ -106,6 +106,8 @@ def oracle_of(given: dict[str, Any]) -> JoinOracle | AsOfOracle:
             tolerance=given["tolerance"] * SECOND if "tolerance" in given else None,
             late_versions=given.get("late_versions", "ignore"),
             keep=given["keep"] * SECOND,
+            direction=given.get("direction", "backward"),
+            allow_equal=given.get("allow_equal", True),
         )
     how, low, high = given["join"]
     return JoinOracle(

@@ -1,4 +1,4 @@
-"""Joins, tables and matches to kill: three joins of two streams, one with a history, tables, and
+"""Joins, tables and matches to kill: joins of two streams, two of them with a history, tables, and
 row patterns with windows behind them.
 
 The views are in files and in SQLite, and in PostgreSQL if the environment names a server.
@@ -6,7 +6,7 @@ The views are in files and in SQLite, and in PostgreSQL if the environment names
 ::
 
     left ──┬─ pairs (outer, early) ── hours
-           ├─ lone (anti) · met (semi) · valued (as of, corrected)
+           ├─ lone (anti) · met (semi) · valued (as of, corrected) · near (nearest)
            ├─ rises (row patterns) ── by rise
     right ─┴─ both (tables, joined) ── by name
 """
@@ -51,6 +51,10 @@ def main() -> None:
     valued = left.join_as_of(
         right, on="key", order="value", late_versions="correct", keep="6s"
     ).named("valued")
+    near = left.join_as_of(
+        right, on="key", order="value", direction="nearest", tolerance="5s", keep="6s",
+        late_versions="correct",
+    ).named("near")  # fmt: skip
     rises = (
         left.key_by("key")
         .match(
@@ -87,6 +91,7 @@ def main() -> None:
         lone.write_parquet(out / "lone"),
         met.write_jsonl(out / "met"),
         valued.write_jsonl(out / "valued"),
+        near.write_jsonl(out / "near"),
         rises.write_jsonl(out / "rises"),
         by_rise.write_parquet(out / "by_rise"),
         both.write_to(JsonLinesFolder(str(out / "both")), *both_in),

@@ -46,11 +46,11 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 def test_the_run_has_everything(campaign: Campaign) -> None:
     wanted = campaign.wanted
     counts = json.loads(wanted["metrics"][0])["stages"]
-    for stage in ("pairs", "lone", "met", "valued", "rises", "both", "by key"):
+    for stage in ("pairs", "lone", "met", "valued", "near", "rises", "both", "by key"):
         assert sum(counts[stage]["emitted"].values()) > 20, stage
-    for stage in ("pairs", "lone", "met", "valued", "rises"):
+    for stage in ("pairs", "lone", "met", "valued", "near", "rises"):
         assert counts[stage]["late"]["too_late"] > 3, stage
-    for name in ("pairs", "valued", "rises", "both"):
+    for name in ("pairs", "valued", "near", "rises", "both"):
         assert any('"kind": "retract"' in line for line in wanted[f"{name} part"]), name
     assert wanted["hours part"]
     assert wanted["by_rise part"]

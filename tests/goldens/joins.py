@@ -8,7 +8,7 @@ from typing import Any
 import narwhals as nw
 
 import lowwater as lw
-from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED
+from lowwater.engine.join.joining import AS_OF_HOWS, DIRECTIONS, HOWS, UNMATCHED
 from lowwater.io.sinks import JsonLinesFolder, SqliteTable
 from lowwater.pipeline import Stream
 from lowwater.pipeline.outputs import Writing
@@ -81,6 +81,21 @@ def as_of() -> list[Writing]:
                 tolerance="50s" if late == "correct" else None,
             )  # fmt: skip
             found.append(joined.named(f"as of {how} {late}"))
+    return written(*found)
+
+
+def as_of_ahead() -> list[Writing]:
+    """Joins as of that look ahead, each direction with each way of late versions; and strictly."""
+    left, right = sides()
+    found = []
+    for direction in DIRECTIONS:
+        for late in ("ignore", "correct"):
+            joined = left.join_as_of(
+                right, on="key", how="left" if late == "correct" else "inner", late_versions=late,
+                direction=direction, allow_equal=direction == "forward", tolerance="50s",
+                order="big" if late == "correct" else None, keep="70s",
+            )  # fmt: skip
+            found.append(joined.named(f"as of {direction} {late}"))
     return written(*found)
 
 
@@ -158,6 +173,10 @@ GOLDENS = [
         point="after the write",
     ),
     Golden(name="as-of-joins", feed=feed_sides, outputs=as_of, clock=CLOCK, stop=6, killed=False),
+    Golden(
+        name="as-of-joins-ahead", feed=feed_sides, outputs=as_of_ahead, clock=CLOCK, stop=6,
+        killed=False,
+    ),
     Golden(name="tables", feed=feed_sides, outputs=upserts, clock=CLOCK, stop=6),
     Golden(
         name="changelogs", feed=feed_changes, outputs=changelogs, clock=CLOCK, killed=False,

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, final
 
 from lowwater.errors import load_extra
 from lowwater.time import START_OF_TIME
-from tests.oracles.as_of import AsOfKind, AsOfOracle, LateVersions
+from tests.oracles.as_of import AsOfKind, AsOfOracle, Direction, LateVersions
 from tests.oracles.joins import (
     JoinElement,
     JoinKind,
@@ -42,6 +42,7 @@ Schedule: TypeAlias = list[Step]
 
 JOIN_KINDS: tuple[JoinKind, ...] = ("inner", "left", "right", "outer", "semi", "anti")
 UNMATCHED: tuple[Unmatched, ...] = ("final", "on_time", "early")
+DIRECTIONS: tuple[Direction, ...] = ("backward", "forward", "nearest")
 
 
 @final
@@ -80,6 +81,8 @@ class AsOfCase:
     keep: int
     signed: bool
     schedule: Schedule
+    direction: Direction = "backward"
+    allow_equal: bool = True
 
     def oracle(self) -> AsOfOracle:
         """Return a new oracle of the join."""
@@ -89,6 +92,8 @@ class AsOfCase:
             late_versions=self.late_versions,
             keep=self.keep,
             signed=self.signed,
+            direction=self.direction,
+            allow_equal=self.allow_equal,
         )
 
 
@@ -129,6 +134,7 @@ def as_of_cases(
     *,
     late_versions: Sequence[LateVersions] = ("ignore", "correct"),
     signed: bool | None = None,
+    directions: Sequence[Direction] = DIRECTIONS,
 ) -> AsOfCase:
     """Return joins with a history, with schedules for them.
 
@@ -136,15 +142,22 @@ def as_of_cases(
         draw: Given by Hypothesis.
         late_versions: How late versions are handled.
         signed: Whether there are retractions; ``None`` for either.
+        directions: Where versions may be, as seen from the facts.
     """
     keep = draw(st.sampled_from([0, 0, 3, 10]))
-    tolerance = draw(st.sampled_from([None, None, 0, 4]))
+    direction = draw(st.sampled_from(directions))
+    allow_equal = draw(st.booleans())
+    least = 0 if allow_equal else 1
+    if direction == "backward":
+        tolerance = draw(st.sampled_from([None, None, least, 4]))
+    else:
+        tolerance = draw(st.sampled_from([least, 1, 2, 5, 9, 20]))
     has_signs = draw(st.booleans()) if signed is None else signed
     how: AsOfKind = draw(st.sampled_from(["inner", "left"]))
     mode = draw(st.sampled_from(late_versions))
     ordered = draw(st.booleans())
     schedule = draw(as_of_schedules(lateness=keep, signed=has_signs, ordered=ordered))
-    return AsOfCase(how, tolerance, mode, keep, has_signs, schedule)
+    return AsOfCase(how, tolerance, mode, keep, has_signs, schedule, direction, allow_equal)
 
 
 def schedules(*, lateness: int = 0, signed: bool = False) -> st.SearchStrategy[Schedule]:

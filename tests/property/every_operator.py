@@ -15,7 +15,7 @@ from typing import Any, final
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED
+from lowwater.engine.join.joining import AS_OF_HOWS, DIRECTIONS, HOWS, UNMATCHED
 from lowwater.windows import Window
 from tests.property import custom_windows, every_process
 from tests.property.bundled import SECOND, Build, Content, Written
@@ -374,6 +374,25 @@ for how, late in product(AS_OF_HOWS, ("ignore", "correct")):
             inputs=2,
             is_short=how == "left" and (not name) == (late == "ignore"),
             is_large=(how, name, late) == ("left", "", "correct"),
+        )  # fmt: skip
+
+
+for direction, late in product(DIRECTIONS, ("ignore", "correct")):
+    for equal in (True, False):
+        if direction == "backward" and equal:
+            continue  # above
+        case(
+            f"join as of, {direction}, {late}, {'at' if equal else 'not at'} its time",
+            lambda facts, versions, direction=direction, late=late, equal=equal: facts.select(
+                "k", "n", "v"
+            ).join_as_of(
+                versions.select("k", "s", "version"),
+                on="k", direction=direction, allow_equal=equal, tolerance="20s", keep="40s",
+                late_versions=late, order=None if equal else "version",
+            ),
+            inputs=2,
+            is_short=(late == "correct") == equal,
+            is_large=(direction, late, equal) == ("nearest", "correct", True),
         )  # fmt: skip
 
 

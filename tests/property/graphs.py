@@ -21,7 +21,7 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Read, Stage, is_signed
 from lowwater.engine.graph.outline import stage_outline
 from lowwater.engine.graph.sources import Position
-from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED
+from lowwater.engine.join.joining import AS_OF_HOWS, DIRECTIONS, HOWS, UNMATCHED
 from lowwater.engine.records.batch import Records
 from lowwater.pipeline import Pipeline, Stream
 from lowwater.pipeline.checks import inherited_lateness
@@ -483,12 +483,16 @@ def _joined_as_of(draw: st.DrawFn, facts: Stream, versions: Stream) -> JoinedStr
     flows = (*facts._flows, *versions._flows)
     corrects = any(map(is_signed, flows)) or draw(st.booleans())
     least = inherited_lateness(flows)
+    direction = draw(st.sampled_from(DIRECTIONS))
+    some = seconds(1, 6)
     return _for_a_join(draw, facts).join_as_of(
         _for_a_join(draw, versions),
         on="key",
         how=draw(st.sampled_from(AS_OF_HOWS)),
         order=draw(st.sampled_from([None, "v"])),
-        tolerance=draw(st.none() | seconds(0, 6)),
+        direction=direction,
+        allow_equal=draw(st.booleans()),
+        tolerance=draw(st.none() | some if direction == "backward" else some),
         late_versions="correct" if corrects else "ignore",
         keep=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
     )

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from types import ModuleType
 from typing import Any, get_args
 
@@ -135,7 +136,14 @@ def test_every_cell_and_timer_has_a_case() -> None:
 
 @pytest.mark.parametrize("of", ["joining", "how"])
 def test_every_join_has_a_case(of: str) -> None:
-    from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED, AsOf, Joining
+    from lowwater.engine.join.joining import (
+        AS_OF_HOWS,
+        DIRECTIONS,
+        HOWS,
+        UNMATCHED,
+        AsOf,
+        Joining,
+    )
     from lowwater.engine.stages.window_joined import WindowJoined
 
     works = [stage.work for stage in every_stage()]
@@ -153,7 +161,10 @@ def test_every_join_has_a_case(of: str) -> None:
     assert {(how, unmatched) for how in alone for unmatched in UNMATCHED} <= by_time
     tables = {rule.how for rule in rules if isinstance(rule, Joining) and rule.within is None}
     assert tables == set(HOWS)
-    assert {rule.how for rule in rules if isinstance(rule, AsOf)} == set(AS_OF_HOWS)
+    histories = [rule for rule in rules if isinstance(rule, AsOf)]
+    assert {rule.how for rule in histories} == set(AS_OF_HOWS)
+    ways = {(rule.direction, rule.allow_equal, rule.retracts) for rule in histories}
+    assert ways == set(product(DIRECTIONS, (True, False), (True, False)))
 
 
 def test_every_chunk_is_made_small_or_has_a_reason_not_to_be() -> None:

@@ -35,8 +35,10 @@ def joined(how: Any, unmatched: Any, *, signed: bool) -> Callable[[], JoinOperat
     return lambda: JoinOperator(rules, COLUMNS, signed=signed)
 
 
-def as_of(late: Any, order: str | None, tolerance: int | None) -> Callable[[], AsOfOperator]:
-    rules = AsOf("left", order, tolerance, late, 6)
+def as_of(
+    late: Any, order: str | None, tolerance: int | None, *how: Any
+) -> Callable[[], AsOfOperator]:
+    rules = AsOf("left", order, tolerance, late, 6, *how)
     return lambda: AsOfOperator(rules, COLUMNS, signed=late == "correct")
 
 
@@ -49,6 +51,12 @@ OPERATORS: dict[str, Callable[[], Any]] = {
     "as of": as_of("ignore", None, None),
     "as of, corrected": as_of("correct", "order", None),
     "as of, tolerance": as_of("correct", None, 9),
+    "as of, strictly": as_of("correct", None, None, "backward", False),
+    "as of, forward": as_of("ignore", None, 9, "forward", True),
+    "as of, forward, corrected": as_of("correct", "order", 9, "forward", False),
+    "as of, nearest": as_of("ignore", "order", 5, "nearest", False),
+    "as of, nearest, corrected": as_of("correct", None, 9, "nearest", True),
+    "as of, nearest, strictly": as_of("correct", "order", 7, "nearest", False),
     "upserts": lambda: UpsertOperator(Upserting("order", 5, 9), {}),
     "upserts, no order": lambda: UpsertOperator(Upserting(None, 0, None), {}),
     "groups": lambda: GroupOperator(

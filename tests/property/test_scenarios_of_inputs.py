@@ -16,7 +16,7 @@ from lowwater.testing import strategies as lws
 from tests.conformance.test_scenarios_of_inputs import drive_oracle, net_of
 from tests.examples import examples
 from tests.oracles.as_of import AsOfOracle
-from tests.oracles.join_scenarios import JOIN_KINDS, UNMATCHED, intervals
+from tests.oracles.join_scenarios import DIRECTIONS, JOIN_KINDS, UNMATCHED, intervals
 from tests.oracles.joins import JoinOracle
 
 SECOND = 1_000_000
@@ -52,7 +52,12 @@ def joins(draw: st.DrawFn) -> Case:
     if draw(st.integers(0, 2)) == 2:
         how: Any = draw(st.sampled_from(["inner", "left"]))
         late_versions = draw(st.sampled_from(["ignore", "correct"]))
-        return Case("join_as_of", {"how": how, "late_versions": late_versions, "keep": lateness})
+        rules = {"how": how, "late_versions": late_versions, "keep": lateness}
+        direction = draw(st.sampled_from(DIRECTIONS))
+        if direction != "backward" or draw(st.booleans()):
+            rules |= {"direction": direction, "tolerance": draw(st.integers(1, 9)) * SECOND}
+            rules["allow_equal"] = draw(st.booleans())
+        return Case("join_as_of", rules)
     low, high = (one * SECOND for one in draw(intervals()))
     kind = draw(st.sampled_from(JOIN_KINDS))
     unmatched = draw(st.sampled_from(UNMATCHED)) if kind not in ("inner", "semi") else "final"
@@ -68,7 +73,7 @@ def joins(draw: st.DrawFn) -> Case:
 def test_the_oracle_and_all_runners_agree(
     scenario: Scenario, join: Case, restarts: frozenset[int]
 ) -> None:
-    """J-1 to J-6, J-8, J-9: net, after each step, with watermarks and the rows that remain."""
+    """J-1 to J-6, J-8 to J-12: net, after each step, with watermarks and the rows that remain."""
     oracle = join.oracle()
     run = scenario.run_pipeline(join)
     for wanted, step in zip(drive_oracle(oracle, scenario), run.steps, strict=True):

@@ -15,17 +15,20 @@ from lowwater.time import (
     duration,
     format_duration,
     meant,
+    saturating_add,
 )
 
 How: TypeAlias = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Unmatched: TypeAlias = Literal["final", "on_time", "early"]
 AsOfHow: TypeAlias = Literal["inner", "left"]
 LateVersions: TypeAlias = Literal["ignore", "correct"]
+Direction: TypeAlias = Literal["backward", "forward", "nearest"]
 
 HOWS: tuple[How, ...] = ("inner", "left", "right", "outer", "semi", "anti")
 UNMATCHED: tuple[Unmatched, ...] = ("final", "on_time", "early")
 AS_OF_HOWS: tuple[AsOfHow, ...] = ("inner", "left")
 LATE_VERSIONS: tuple[LateVersions, ...] = ("ignore", "correct")
+DIRECTIONS: tuple[Direction, ...] = ("backward", "forward", "nearest")
 
 
 @final
@@ -176,16 +179,19 @@ class Joining:
 @final
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The rules of a join with a history (J-8, J-9).
+    """The rules of a join with a history (J-8 to J-12).
 
     Args:
         how: Whether facts without a version come out.
         order: The column that tells which of several versions of one time is the newest; by default
             the last to arrive.
-        tolerance_us: How much older than the fact its version may be, in microseconds; ``None``:
-            any age.
+        tolerance_us: How far from the fact its version may be, in microseconds, included; ``None``:
+            any distance, for ``backward`` alone.
         late_versions: Whether a late version corrects what was emitted.
         keep_us: How far back versions and facts are remembered, in microseconds.
+        direction: Whether a fact meets the newest version before it, the oldest after it, or the
+            nearest.
+        allow_equal: Whether it may meet a version of its own time.
     """
 
     how: AsOfHow = "left"
@@ -193,8 +199,27 @@ class AsOf:
     tolerance_us: int | None = None
     late_versions: LateVersions = "ignore"
     keep_us: int = 0
+    direction: Direction = "backward"
+    allow_equal: bool = True
 
     emits_pairs: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        """What it does, in words: a part of lines about it."""
+        if self.direction == "backward":
+            return "as of event time"
+        return f"with the {'next' if self.direction == 'forward' else 'nearest'} version"
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a fact may meet a version that is later than it."""
+        return self.direction != "backward"
+
+    @property
+    def ahead_us(self) -> int:
+        """How much later than the fact its version may be, in microseconds."""
+        return (self.tolerance_us or 0) if self.looks_ahead else 0
 
     @property
     def lateness_us(self) -> int:
@@ -203,8 +228,9 @@ class AsOf:
 
     @property
     def emits_late_us(self) -> int:
-        """How far below its output watermark it may emit, in microseconds."""
-        return self.keep_us
+        """How far below its output watermark it may emit, in microseconds (J-9, J-12)."""
+        # A version that is late by `keep` corrects facts that are older by up to the tolerance.
+        return saturating_add(self.keep_us, self.ahead_us if self.retracts else 0)
 
     @property
     def retracts(self) -> bool:

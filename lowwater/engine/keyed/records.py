@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -141,18 +142,27 @@ class KeyedRecords:
         self.touch(own)
         return own
 
-    def is_row(self, times: Int64Array, rows: Int64Array) -> NDArray[np.bool_]:
-        """Return which entries of a queue still stand for a row."""
-        found: NDArray[np.bool_] = self.table.alive(rows) & (self.table["start"][rows] == times)
+    def is_row(
+        self, times: Int64Array, rows: Int64Array, column: str = "start"
+    ) -> NDArray[np.bool_]:
+        """Return which entries of a queue by a column still stand for a row."""
+        found: NDArray[np.bool_] = self.table.alive(rows) & (self.table[column][rows] == times)
         return found
 
-    def take_due(self, queue: Deadlines, upto: int) -> Int64Array:
-        """Remove and return the rows of a queue up to an instant, by time and arrival."""
+    def take_due(self, queue: Deadlines, upto: int, column: str = "start") -> Int64Array:
+        """Remove and return the rows of a queue up to an instant, by time and arrival.
+
+        Args:
+            queue: The queue.
+            upto: The instant.
+            column: What the queue is by. Rows come in its order, then by time and arrival.
+        """
         if queue.first > upto:
             return NONE
         times, rows = queue.pop(upto)
-        rows = self._scratch.unique(rows[self.is_row(times, rows)], self.table.capacity)[0]
-        return rows[np.lexsort((self.table["born"][rows], self.table["start"][rows]))]
+        rows = self._scratch.unique(rows[self.is_row(times, rows, column)], self.table.capacity)[0]
+        by = [self.table[name][rows] for name in ("born", "start")]
+        return rows[np.lexsort(by if column == "start" else [*by, self.table[column][rows]])]
 
     def remove(self, rows: Int64Array) -> None:
         """Hide distinct records from lookups; :meth:`release_removed` frees their rows."""
@@ -206,11 +216,16 @@ class KeyedRecords:
         if self.journal is not None:
             self.journal.touch(rows)
 
-    def tidy(self, *queues: Deadlines) -> None:
-        """Drop stale entries of its queue and of others, of those in which most are stale."""
-        for queue in (self.by_time, *queues):
+    def tidy(self, *queues: Deadlines, column: str = "start") -> None:
+        """Drop stale entries of its queue and of others, of those in which most are stale.
+
+        Args:
+            queues: The others.
+            column: What these are by.
+        """
+        for queue, by in ((self.by_time, "start"), *((queue, column) for queue in queues)):
             if len(queue) > 2 * len(self.table) + _STALE:
-                queue.retain(self.is_row)
+                queue.retain(partial(self.is_row, column=by))
 
     def evict(self, rows: Int64Array) -> None:
         """Release rows that have been written down, with all other rows of their keys."""

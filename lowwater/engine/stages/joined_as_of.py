@@ -1,4 +1,4 @@
-"""A join of facts with the versions of a history (J-8, J-9)."""
+"""A join of facts with the versions of a history (J-8 to J-12)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.keyed.operator import SidesAdvance
 from lowwater.engine.keyed.sides import LEFT, RIGHT
 from lowwater.engine.stages.join_kind import StreamJoinKind
-from lowwater.time import format_duration
+from lowwater.time import DAY_US, format_duration
+
+_LONG_US = DAY_US
 
 
 @final
@@ -53,19 +55,30 @@ class JoinedAsOf(StreamJoinKind):
         return SidesAdvance(to, right)
 
     def described(self) -> dict[str, Any]:
-        return self.described_sides(self.joining.how) | {
+        joining = self.joining
+        described = self.described_sides(joining.how) | {
             "as of": True,
-            "order": self.joining.order,
-            "tolerance": self.joining.tolerance_us,
-            "late_versions": self.joining.late_versions,
-            "keep": self.joining.keep_us,
+            "order": joining.order,
+            "tolerance": joining.tolerance_us,
+            "late_versions": joining.late_versions,
+            "keep": joining.keep_us,
         }
+        # Only what is not the default, so that what runs stored before still is the same join.
+        if joining.looks_ahead:
+            described["direction"] = joining.direction
+        if not joining.allow_equal:
+            described["allow_equal"] = False
+        return described
 
     def outline(self, stage: Stage) -> str:
         joining = self.joining
         options = [f"how={joining.how!r}"]
         if joining.order is not None:
             options.append(f"order={joining.order!r}")
+        if joining.looks_ahead:
+            options.append(f"direction={joining.direction!r}")
+        if not joining.allow_equal:
+            options.append("allow_equal=False")
         if joining.tolerance_us is not None:
             options.append(f"tolerance={format_duration(joining.tolerance_us)!r}")
         options.append(f"late_versions={joining.late_versions!r}")
@@ -74,8 +87,10 @@ class JoinedAsOf(StreamJoinKind):
 
     def summary(self, stage: Stage) -> Iterator[str]:
         joining = self.joining
-        yield f"{joining.how} join as of event time, late versions {joining.late_versions}"
+        yield f"{joining.how} join {joining.text}, late versions {joining.late_versions}"
         yield f"remembers {format_duration(joining.keep_us)}"
+        if joining.looks_ahead:
+            yield f"a fact waits for {format_duration(joining.ahead_us)} at most"
 
     def findings(self, stage: Stage, where: str, upstream: Sequence[Upstream]) -> Iterator[Finding]:
         facts, versions = upstream[: self.left], upstream[self.left :]
@@ -95,10 +110,19 @@ class JoinedAsOf(StreamJoinKind):
                 where,
                 "Give the source of the facts a watermark",
             )
-        elif any(flow.is_endless for flow in versions):
+        elif any(flow.is_endless for flow in versions) and not self.joining.looks_ahead:
             yield Finding(
                 "note",
                 "the newest version of each key is kept for good, whatever keep= is",
                 where,
                 "Use keys of a bounded number",
+            )
+        if self.joining.ahead_us >= _LONG_US and any(flow.is_endless for flow in upstream):
+            yield Finding(
+                "note",
+                "a fact that no version follows waits for "
+                f"{format_duration(self.joining.ahead_us)}, in event time, and holds the output "
+                "watermark meanwhile",
+                where,
+                "Shorten tolerance= if versions come sooner",
             )

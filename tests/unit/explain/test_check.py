@@ -292,6 +292,11 @@ def clicks(path: Path, watermark: Any = ASCENDING, **options: Any) -> Any:
             lambda a, b: a(watermark=None).join_as_of(b(), on="k"),
             [("warning", "all versions are kept")],
         ),
+        (lambda a, b: a().join_as_of(b(), on="k", direction="nearest", tolerance="5m"), []),
+        (
+            lambda a, b: a().join_as_of(b(), on="k", direction="forward", tolerance="2d"),
+            [("note", "a fact that no version follows waits for 2d, in event time, and holds")],
+        ),
         (
             lambda a, b: (a() | b()).table(key="k").changes(),
             [("note", "nothing deletes a row")],

@@ -68,3 +68,26 @@ def test_facts_and_versions() -> None:
     assert said[0] == "  it is a version"
     assert "the pair with fact time=2000-01-01T12:15:00Z, value=0 at 12:15:00 was" in said[1]
     assert said[-1] == "  … and 2 pairs more"
+
+
+def test_a_fact_that_waits_for_what_lies_ahead() -> None:
+    """J-11: nothing came out for it yet, and the watermark says what holds it."""
+    scenario = (
+        Scenario("orders", "fills")
+        .add((1, "12:15", "eur"), (2, "12:16", "chf"), to="orders")
+        .watermark("12:30")
+    )
+
+    def joined(orders: lw.Stream, fills: lw.Stream) -> Any:
+        return orders.join_as_of(fills, on="key", direction="forward", tolerance="1h")
+
+    run = scenario.run_pipeline(joined, trace=True)
+    waits = (
+        "stage 1: key 'eur', a fact of 2000-01-01T12:15:00Z waits until the versions have passed"
+    )
+    assert run.trace.stage().moves[-1].held_by == f"{waits} 2000-01-01T13:15:00Z"
+    assert str(run.output_watermark) == "2000-01-01T12:15:00Z"
+    assert lines_of(run, 1) == [
+        "  it is a fact",
+        "  nothing came out for it: it met no version, or still waits for one",
+    ]

@@ -14,6 +14,7 @@ import pytest
 import lowwater as lw
 from lowwater.io.in_memory import IterableSource
 from lowwater.pipeline.state_tools import verify_state
+from lowwater.testing import Scenario
 from tests.unit.engine.local.durable_runs import output, run, stopped, write_files
 
 SEARCHES = [
@@ -177,6 +178,12 @@ def test_text() -> None:
     assert "as of event time, late versions correct" in as_of.explain()
     assert "remembers 1h" in as_of.explain()
     assert "tolerance='1d', late_versions='correct', keep='1h'" in repr(as_of)
+    ahead = searches().join_as_of(
+        clicks(), on="id", direction="nearest", allow_equal=False, tolerance="5m"
+    )
+    assert "left join with the nearest version, late versions ignore" in ahead.explain()
+    assert "a fact waits for 5m at most" in ahead.explain()
+    assert "direction='nearest', allow_equal=False, tolerance='5m', late_vers" in repr(ahead)
 
 
 def test_kinds_of_a_join_that_retracts() -> None:
@@ -234,3 +241,37 @@ def test_an_empty_list_has_a_join_too() -> None:
     assert len(nothing.join(clicks(), on="id", within="1h").collect().elements()) == 0
     found = searches().join(nothing, on="id", within="1h", how="left").collect()
     assert [one.key for one in found.elements()] == ["s1", "s2"]
+
+
+@pytest.mark.parametrize(("late_versions", "lateness"), [("correct", "15m"), ("ignore", "5m")])
+def test_corrections_of_facts_that_look_ahead_are_not_late_downstream(
+    late_versions: Any, lateness: str
+) -> None:
+    """J-12: a version that is late by keep corrects facts that are older by up to the tolerance."""
+
+    def totals(orders: lw.Stream, fills: lw.Stream) -> Any:
+        joined = orders.join_as_of(
+            fills, on="key", direction="forward", tolerance="10m", keep="5m",
+            late_versions=late_versions,
+        )  # fmt: skip
+        trigger = lw.AfterWatermark(late=lw.Always())
+        windowed = joined.key_by("key").window(
+            lw.FixedWindows("1m"), trigger=trigger, accumulation="retracting"
+        )
+        return windowed.aggregate(total=lw.sum("value_right"))
+
+    scenario = (
+        Scenario("orders", "fills", start="12:00")
+        .add((1, "12:01", "eur"), to="orders")
+        .add((70, "12:10:50", "eur"), to="fills")
+        .watermark("12:15")
+        .add((60, "12:10", "eur"), to="fills")
+        .end()
+    )
+    run = scenario.run_pipeline(totals)
+    assert not run.late
+    panes = [(pane.kind, pane.value) for step in run.steps for pane in step.outputs]
+    corrected = [("retract", 70), ("insert", 60)] if late_versions == "correct" else []
+    assert panes == [("insert", 70), *corrected]
+    built = totals(*(clicks().select("at", key="id", value=lw.col("page")) for _ in range(2)))
+    assert f"allowed_lateness='{lateness}'" in repr(built)
