@@ -71,6 +71,7 @@ class RangeHistory:
         if bundle is None:
             return
         self._numbers = _numbers(bundle)
+        known = self._numbers >= 0  # others came before the trace began
         columns = {**bundle.values, _NUMBER: Column(self._numbers)}
         bundle = Bundle(bundle.times, bundle.keys, columns, bundle.signs)
         operator = OverOperator(stage.ranging, {}, signed=bundle.signs is not None)
@@ -79,8 +80,10 @@ class RangeHistory:
             if at > operator.watermark:
                 to = EndOfInput() if at == END_OF_TIME else WatermarkAdvance(at)
                 self._note(event, stage.ranging, operator.step(to))
-            if event.rows:
-                some = bundle.take(np.array(event.rows, dtype=np.int64))
+            rows = np.array(event.rows, dtype=np.int64)
+            rows = rows[known[rows]]
+            if rows.size:
+                some = bundle.take(rows)
                 self._note(event, stage.ranging, operator.step(some))
 
     def _note(self, event: Event, rules: Over, output: StageOutput) -> None:
@@ -99,12 +102,15 @@ class RangeHistory:
         return (change for change in self.changes if change.row == row)
 
     def retracted(self, row: int) -> int:
-        """Return the row that a retraction takes back; another row is its own."""
+        """Return the row that a retraction takes back, -1 if unknown; another row is its own."""
         return int(self._numbers[row])
 
 
 def _numbers(bundle: Bundle) -> Any:
-    """Return the number of each row; of a retraction that of the row it takes back (O-6)."""
+    """Return the number of each row; of a retraction that of the row it takes back (O-6).
+
+    It is -1 where that row is not in the trace.
+    """
     numbers = np.arange(len(bundle), dtype=np.int64)
     if bundle.signs is None:
         return numbers
@@ -117,8 +123,8 @@ def _numbers(bundle: Bundle) -> Any:
         equal = there.setdefault((time, same), [])
         if sign > 0:
             equal.append(row)
-        elif equal:
-            numbers[row] = equal.pop()
+        else:
+            numbers[row] = equal.pop() if equal else -1
     return numbers
 
 

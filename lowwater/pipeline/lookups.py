@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lowwater.engine.graph.graph import is_signed
 from lowwater.engine.keyed.operator import record_hashes
@@ -66,6 +68,14 @@ def lookup_step(
             f"the table has two columns {twice!r}", where=_WHERE, hint="Rename one of them"
         )
     require_names(list(pairs.values()), arrow.column_names, "lookup(on=), in the table")
+    for name in pairs.values():
+        kind = arrow.schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise InvalidArgument(
+                f"the column {name!r} of the table is {kind}, which cannot be a key",
+                where="lookup(on=)",
+                hint="Use columns of numbers, text or times, several if need be",
+            )
     names = [name for name in arrow.column_names if name not in pairs.values()]
     if not names:
         raise InvalidArgument(
@@ -119,8 +129,9 @@ def _in_arrow(table: object) -> pa.Table:
         frame = frame.collect()
     if isinstance(frame, nw.DataFrame):
         return pa.table(frame.to_arrow())
-    if hasattr(table, "__arrow_c_stream__"):
-        return pa.table(table)
+    if hasattr(table, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
+        with suppress(pa.ArrowInvalid, TypeError):  # a stream of something else
+            return pa.table(table)
     raise InvalidArgument(
         f"{describe('table', table)} is not a table",
         where=_WHERE,
@@ -136,6 +147,8 @@ def _fixed(arrow: pa.Table, keys: tuple[str, ...], names: Sequence[str], digest:
         nulls = column.nulls()
         if nulls is not None:
             present &= ~nulls
+        if pa.types.is_floating(column.type):
+            present &= ~np.isnan(column.data)
     if not present.all():  # a null key is equal to nothing, so such a row is never found
         arrow = arrow.filter(pa.array(present))
         columns = tuple(_column(arrow, key) for key in keys)
@@ -153,6 +166,11 @@ def _fixed(arrow: pa.Table, keys: tuple[str, ...], names: Sequence[str], digest:
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        plain = pa.string() if pa.types.is_string_view(column.type) else pa.binary()
+        column = column.cast(plain)
+    elif pa.types.is_run_end_encoded(column.type):
+        column = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks])
     array = column.combine_chunks()
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 

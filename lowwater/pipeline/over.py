@@ -73,7 +73,7 @@ def over_stage(
     aggregates, numbers, expressions = _checked_results(results, by_rows=row_count is not None)
     if length_us is not None and order is not None:
         raise InvalidArgument(
-            "rows of one time all belong to a range of time, so their order makes no difference",
+            "rows of one time all belong to the range of each other, and are taken as they arrived",
             where="over(order=)",
             hint="Leave order= out, or give a number of rows: over(rows=10, order=...)",
         )
@@ -136,10 +136,16 @@ def ranged_as_records(stage: Stage, schema: pa.Schema | None) -> dict[str, Any]:
 
 
 def _checked_length(length: DurationLike | None, rows: object) -> int | None:
-    if (length is None) == (rows is None):
-        given = "neither" if length is None else "both"
+    if is_aggregate(rows) or isinstance(rows, (RowNumber, Rank)):
         raise InvalidArgument(
-            f"a range is a time or a number of rows, and {given} is given",
+            "rows= is how many rows a range has, so no result can be called rows",
+            where="over(rows=)",
+            hint="Give the result another name, as in over(..., n=lw.count())",
+        )
+    if (length is None) == (rows is None):
+        given = "neither is" if length is None else "both are"
+        raise InvalidArgument(
+            f"a range is a time or a number of rows, and {given} given",
             where="over",
             hint='Write over("5m", ...) or over(rows=10, ...)',
         )
@@ -312,7 +318,7 @@ def _require_types(rules: Over, stream: StreamParts) -> None:
         if plain_columns(expression) is None:
             continue
         try:
-            expression_type(expression, types)
+            expression_type(expression, types, "over")
         except DataError as error:
             raise InvalidArgument(error.what, where="over", hint=error.hint) from None
 

@@ -169,6 +169,19 @@ class Segments:
         behind = np.where(stop < count, self._pool[np.where(stop < count, at + stop, 0)], -1)
         return self._pool[places], stop, behind
 
+    def start_after(self, keys: Int64Array, at: Int64Array, nth: int) -> Int64Array:
+        """Return when the nth window of each key after an instant starts, from 1.
+
+        It is the end of time where there are not as many.
+        """
+        self._cover(keys)
+        begin, count = self._at[keys], self._count[keys]
+        place = self._search(begin, count, self._table["start"], at, below_or_equal=True) + nth - 1
+        starts = np.full(len(keys), END_OF_TIME, dtype=np.int64)
+        some = place < count
+        starts[some] = self._table["start"][self._pool[begin[some] + place[some]]]
+        return starts
+
     def first(self, keys: Int64Array) -> Int64Array:
         """Return the first window of each key, -1 for none."""
         self._cover(keys)

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.engine.graph.graph import Graph, is_signed
-from lowwater.engine.local.compatibility import changes, output_name, stored_stages, with_reloaded
+from lowwater.engine.local.compatibility import (
+    changes,
+    other_tables,
+    output_name,
+    stored_stages,
+    with_reloaded,
+)
 from lowwater.engine.local.delivery import OUTPUTS
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.engine.local.run_record import StoredOutput, stored_outputs
@@ -269,6 +275,12 @@ class _Comparison:
             kept = [at for at in places[1] if now["origins"][at] not in self._gained]
             before, after = [texts[0][at] for at in old], [texts[1][at] for at in kept]
             if before != after and with_reloaded(before, after) != after:
+                if other_tables(before, after):
+                    yield (
+                        f"{prefix}a table of lookup has other content than before (say reload=True "
+                        "there to take it)"
+                    )
+                    return
                 yield f"{prefix}reads was {texts[0]!r} and is {texts[1]!r}"
                 return
             if kept != list(places[1][: len(kept)]):

@@ -68,8 +68,15 @@ def measure_types(
     return found
 
 
-def expression_type(expression: Any, columns: Mapping[str, pa.DataType]) -> pa.DataType | None:
+def expression_type(
+    expression: Any, columns: Mapping[str, pa.DataType], method: str = "match"
+) -> pa.DataType | None:
     """Return the type of an expression, as far as those of the columns are known.
+
+    Args:
+        expression: The expression.
+        columns: The types of the columns.
+        method: What messages call the step.
 
     Raises:
         InvalidArgument: It reads a column that there is not.
@@ -95,7 +102,7 @@ def expression_type(expression: Any, columns: Mapping[str, pa.DataType]) -> pa.D
         if kind is None:
             return None
         given[reference.name] = _nothing(kind)
-    found = evaluated("match", Records(given, 0), Expressions((), {"value": expression}))
+    found = evaluated(method, Records(given, 0), Expressions((), {"value": expression}))
     return found.columns["value"].type
 
 

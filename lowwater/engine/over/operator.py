@@ -107,11 +107,6 @@ class OverOperator(KeyedOperator):
         """
         return self._restored(store) is not None
 
-    @property
-    def waiting(self) -> int:
-        """How many rows the watermark has not passed."""
-        return 0
-
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         never = np.full(len(rows), END_OF_TIME)
         times = self._rows.table["start"][rows]
@@ -146,16 +141,33 @@ class OverOperator(KeyedOperator):
         touched, of = np.unique(keys[passed], return_inverse=True)
         low = np.full(len(touched), END_OF_TIME, dtype=np.int64)
         np.minimum.at(low, of, bundle.times[passed])
-        high = np.full(len(touched), self.watermark - 1, dtype=np.int64)
-        if (reach := self.rules.reach_us) is not None and not self.rules.numbers_rows:
-            last = np.full(len(touched), START_OF_TIME, dtype=np.int64)
-            np.maximum.at(last, of, bundle.times[passed])
-            high = np.minimum(high, saturating_add_array(last, reach))
+        last = np.full(len(touched), START_OF_TIME, dtype=np.int64)
+        np.maximum.at(last, of, bundle.times[passed])
+        high = np.minimum(self._last_changed(touched, last), self.watermark - 1)
         before = _Computed(*self._results.of_keys(self._rows, touched, low, high))
         self._apply(bundle, keys)
         after = _Computed(*self._results.of_keys(self._rows, touched, low, high))
         self._queue(np.setdiff1d(after.rows, before.rows), self.watermark)
         return self._differences(before, after)
+
+    def _last_changed(self, keys: Int64Array, last: Int64Array) -> Int64Array:
+        """Return the last instant of each key whose results a change may touch.
+
+        Args:
+            keys: The keys.
+            last: The last instant of each at which rows come or go.
+        """
+        rules = self.rules
+        high = np.full(len(keys), END_OF_TIME, dtype=np.int64)
+        if rules.numbers_rows:
+            return high
+        if rules.reach_us is not None:
+            high = saturating_add_array(last, rules.reach_us)
+        if rules.rows is not None:
+            # Behind `last` the rows are the same before and after the change.
+            behind = max(rules.rows_before, 1)
+            high = np.minimum(high, self._rows.segments.start_after(keys, last, behind))
+        return high
 
     def _apply(self, bundle: Bundle, keys: Int64Array) -> None:
         """Insert rows and retract rows.
@@ -295,7 +307,15 @@ class OverOperator(KeyedOperator):
         return output
 
     def _still_leaves(self, leaves: Int64Array, rows: Int64Array) -> Mask:
-        found: Mask = self._rows.table.alive(rows)
+        table, rules = self._rows.table, self.rules
+        times = table["start"][rows]
+        holds = np.zeros(len(rows), dtype=np.bool_)
+        if rules.stays_us is not None:
+            holds |= saturating_add_array(times, rules.stays_us) == leaves
+        if rules.rows is not None:
+            below = saturating_add_array(times, saturating_add(rules.lateness_us, 1))
+            holds |= below == leaves
+        found: Mask = table.alive(rows) & holds
         return found
 
 

@@ -24,6 +24,7 @@ from lowwater.engine.aggregates._base import (
 )
 from lowwater.engine.aggregates._retractable import Signed
 from lowwater.engine.aggregates._subtracting import SignedMean, SignedSum
+from lowwater.engine.match.key_rows import of_one_type
 from lowwater.engine.over.ranges import Ranges
 from lowwater.engine.records.admit_values import ValueAdmission
 from lowwater.engine.records.columns import Column
@@ -71,7 +72,41 @@ class RangeAggregates:
             some = {name: spec for name, spec in specs.items() if ways[name] == way}
             if some:
                 results |= compute(some, bundle, ranges.low, ranges.high)
+        for name in ways:
+            if ways[name] in ("totals", "floats"):
+                results[name] = self._with_integers(name, results[name], bundle, ranges)
         return {name: results[name] for name in self._specs}
+
+    def _with_integers(self, name: str, result: Column, bundle: Bundle, ranges: Ranges) -> Column:
+        """Return a result that is of integers where a range has no others.
+
+        Floats make floats of the integers beside them. Only those of the range itself may do so,
+        or the result would depend on which ranges are computed together.
+        """
+        spec = self._exact[name]
+        if spec.column is None or spec.needs != "numbers":
+            return result
+        column = ranges.rows.column(spec.column)  # as it came: in the bundle they are floats
+        if column.type is not None or column.data.dtype != object:
+            return result
+        values = column.to_list(exact=True)
+        fractions = np.fromiter((isinstance(v, float) for v in values), np.bool_, len(values))
+        if not fractions.any() or fractions.all():
+            return result
+        total = np.zeros(len(values) + 1, dtype=np.int64)
+        np.cumsum(fractions, out=total[1:])
+        whole = np.flatnonzero(total[ranges.high] == total[ranges.low])
+        if not whole.size:
+            return result
+        others = [None if fraction else v for v, fraction in zip(values, fractions, strict=True)]
+        integers = of_one_type(Column.of_objects(others))
+        some = Bundle(bundle.times, (), {**bundle.values, spec.column: integers})
+        low, high = ranges.low[whole], ranges.high[whole]
+        exact = _by_totals({name: spec}, some, low, high)[name].to_list(exact=True)
+        mixed = result.to_list(exact=True)
+        for place, value in zip(whole.tolist(), exact, strict=True):
+            mixed[place] = value
+        return Column.of_objects(mixed)
 
     def _bundle(self, ranges: Ranges) -> Bundle:
         """Return what the aggregates read of all rows; the time of a row is its place."""

@@ -93,6 +93,8 @@ def _hashes_of(keys: tuple[Column, ...]) -> tuple[NDArray[np.uint64], Mask]:
         nulls = key.nulls()
         if nulls is not None:
             usable &= ~nulls
+        if key.type is not None and pa.types.is_floating(key.type):
+            usable &= ~np.isnan(key.data)
     try:
         return hash_keys(keys), usable
     except (StateError, TypeError):

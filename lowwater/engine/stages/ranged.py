@@ -194,7 +194,7 @@ def result_types(rules: Over, columns: Mapping[str, pa.DataType]) -> dict[str, p
         if name in rules.numbers:
             types[name] = pa.int64()
         elif name in rules.expressions:
-            types[name] = expression_type(rules.expressions[name], columns)
+            types[name] = expression_type(rules.expressions[name], columns, "over")
         else:
             spec = rules.aggregates[name]
             where = getattr(spec, "where", None)

@@ -124,6 +124,10 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     "no column": ("'keys'", lambda: stream().lookup(NAMES, {"keys": "key"})),
     "no column there": ("'keys'", lambda: stream().lookup(NAMES, {"key": "keys"})),
     "no table": ("is not a table", lambda: stream().lookup({"key": [1]}, "key")),
+    "a list as the key": ("cannot be a key", lambda: stream().lookup(
+        pa.table({"key": [[1]], "name": ["a"]}), "key")),
+    "a series": ("is not a table", lambda: stream().lookup(
+        pytest.importorskip("polars").Series([1]), "key")),
     "keys alone": ("no columns beside", lambda: stream().lookup(NAMES.select(["key"]), "key")),
     "taken": ("column 'v' already", lambda: stream().lookup(
         pa.table({"key": [1], "v": [2]}), "key")),
@@ -164,7 +168,7 @@ def test_a_durable_run_belongs_to_the_content(tmp_path: Path) -> None:
     shuffled = pa.concat_tables([NAMES.slice(1), NAMES.slice(0, 1)])
     assert run(1, shuffled) == ["a", "a"]
     other = pa.table({"key": [1, 2], "name": ["z", "b"]})
-    with pytest.raises(lw.StateError, match="digest"):
+    with pytest.raises(lw.StateError, match="a table of lookup has other content"):
         run(2, other)
     assert run(3, other, reload=True) == ["a", "a", "z", "z"]
 
@@ -173,3 +177,21 @@ def test_text_and_names() -> None:
     named = stream().lookup(NAMES, "key", how="inner")
     assert "lookup(name, on='key', how='inner')" in repr(named)
     assert named.columns == ("at", "key", "v", "name")
+
+
+def test_types_that_arrow_cannot_take_rows_of() -> None:
+    names = pa.chunked_array([pa.array(["a", "b"], pa.string_view())])
+    assert looked_up([2], pa.table({"id": [1, 2], "name": names})) == [(0, "b")]
+    names = pa.chunked_array([pa.compute.run_end_encode(pa.array(["a", "a"]))])
+    assert looked_up([2], pa.table({"id": [1, 2], "name": names})) == [(0, "a")]
+
+
+def test_one_of_two_tables_is_reloaded(tmp_path: Path) -> None:
+    at = pa.array([0], pa.timestamp("s", "UTC"))
+    pq.write_table(pa.table({"at": at, "key": [1]}), tmp_path / "in.parquet")
+    other = NAMES.rename_columns(["key", "other"])
+    for reload in (False, True):
+        events = lw.read_parquet(str(tmp_path / "in.parquet"), time="at")
+        named = events.lookup(NAMES, "key").lookup(other, "key", reload=reload)
+        named.write_parquet(tmp_path / "out").run(state=tmp_path / "state", until="available")
+    assert pq.read_table(tmp_path / "out").num_rows == 1
