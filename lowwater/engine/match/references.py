@@ -33,7 +33,7 @@ def prev(column: str, k: int = 1) -> Expr:
     Rows are those of the key, in order of event time; whether a row belongs to the match makes no
     difference, so in the first row of a match it is a value from before the match. It is null where
     there is no such row, and a condition that is null is false. Only the conditions and measures of
-    ``match`` take it.
+    ``match`` take it, and the results of ``over`` with a number of rows.
 
     >>> prev("price"), prev("price", 2)
     (col(prev('price', 1)), col(prev('price', 2)))

@@ -1,4 +1,4 @@
-"""``lookup`` adds the columns of a fixed table: against a dict, at size, and over restarts."""
+"""``lookup`` adds the columns of a fixed table: against a dict, at size, over restarts (J-13)."""
 
 from __future__ import annotations
 
