@@ -36,7 +36,7 @@ def signed() -> lw.KeyedStream:
 N: Any = lw.count()
 REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     "neither": ("neither is given", lambda: keyed().over(n=N)),
-    "a result called rows": ("how many rows a range has", lambda: keyed().over("5m", rows=N)),  # type: ignore[arg-type]
+    "a result called rows": ("how many rows a range has", lambda: keyed().over("5m", rows=N)),
     "both": ("both are given", lambda: keyed().over("5m", rows=3, n=N)),
     "nothing": ("nothing is computed", lambda: keyed().over("5m")),
     "no length": ("not above zero", lambda: keyed().over("0s", n=N)),
@@ -224,7 +224,7 @@ def test_a_late_row_touches_the_rows_right_behind_it_alone() -> None:
     rows += [{"at": 101, "k": "a", "v": 101}, {"at": 5_000, "k": "a", "v": 0}]
     stream = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).key_by("k")
     for options in ({"rows": 3}, {"rows": 1, "before": lw.prev("v", 2)}, {"length": "5us"}):
-        late = stream.over(allowed_lateness="1s", s=lw.sum("v"), **options)  # type: ignore[arg-type]
+        late = stream.over(allowed_lateness="1s", s=lw.sum("v"), **options)
         elements = late.collect(bundle_size=1).elements()
         retracted = [each.value["v"] for each in elements if each.kind == "retract"]
         assert retracted == [102, 104]
