@@ -273,5 +273,6 @@ def test_corrections_of_facts_that_look_ahead_are_not_late_downstream(
     panes = [(pane.kind, pane.value) for step in run.steps for pane in step.outputs]
     corrected = [("retract", 70), ("insert", 60)] if late_versions == "correct" else []
     assert panes == [("insert", 70), *corrected]
-    built = totals(*(clicks().select("at", key=lw.col("id"), value=lw.col("page")) for _ in range(2)))
+    inputs = (clicks().select("at", key=lw.col("id"), value=lw.col("page")) for _ in range(2))
+    built = totals(*inputs)
     assert f"allowed_lateness='{lateness}'" in repr(built)
