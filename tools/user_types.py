@@ -31,6 +31,7 @@ ARROW = (
     "join",
     "object-stores",
     "several-sources",
+    "side-inputs",
     "test-late-data",
     "work_queue",
     "your-own",
