@@ -180,6 +180,7 @@ if TYPE_CHECKING:
     from lowwater.watermark import StageWatermark as StageWatermark
     from lowwater.watermark import WatermarkEstimator as WatermarkEstimator
     from lowwater.windows import CalendarWindows as CalendarWindows
+    from lowwater.windows import CountWindows as CountWindows
     from lowwater.windows import CustomWindows as CustomWindows
     from lowwater.windows import FixedWindows as FixedWindows
     from lowwater.windows import GlobalWindow as GlobalWindow
@@ -240,7 +241,7 @@ _PLACES = {
     ),
     "lowwater.viz": "Diagram GraphDiagram",
     "lowwater.windows": (
-        "CalendarWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
+        "CalendarWindows CountWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
     ),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}

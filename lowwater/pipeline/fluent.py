@@ -27,7 +27,7 @@ from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.stateless import AddWhole, require_names
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InternalError, InvalidArgument, explained, explains, nearest
+from lowwater.errors import InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates, key_names, require_key_columns
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.outputs import Writing
@@ -50,7 +50,7 @@ from lowwater.pipeline.vocabulary import no_step
 from lowwater.pipeline.window_options import WindowOptions
 from lowwater.time import DurationLike
 from lowwater.triggers import Trigger
-from lowwater.windows import WindowFunction
+from lowwater.windows import CountWindows, WindowFunction
 
 if TYPE_CHECKING:
     from lowwater.engine.match.absence import Absent
@@ -183,7 +183,7 @@ class KeyedStream(GroupedRecords):
     )
     def window(
         self,
-        windows: WindowFunction | Windowing,
+        windows: WindowFunction | Windowing | CountWindows,
         *,
         trigger: Trigger | None = None,
         accumulation: Accumulation | None = None,
@@ -196,8 +196,8 @@ class KeyedStream(GroupedRecords):
         """Group by windows of event time, and choose when and how they emit panes.
 
         Args:
-            windows: Where in event time records are grouped; or a whole :class:`Windowing`, without
-                other arguments.
+            windows: Where in event time records are grouped; or a whole :class:`Windowing`, or
+                :class:`CountWindows`, each without other arguments.
             trigger: When a window emits a pane; by default once when it is complete, and then after
                 every bundle with late elements.
             accumulation: How the panes of a window relate: ``"discarding"``, ``"accumulating"``
@@ -213,6 +213,11 @@ class KeyedStream(GroupedRecords):
         options = WindowOptions(
             trigger, accumulation, allowed_lateness, closing, on_time, timestamps, allow_data_loss
         )
+        if isinstance(windows, CountWindows):
+            from lowwater.pipeline.counted import refuse_options
+
+            refuse_options(options)
+            return WindowedStream(self, windows)
         windowing = options.windowing(windows, self._stream._flows, "window", open_=True)
         known = self._stream._known
         if known is not None:
@@ -396,7 +401,7 @@ class WindowedStream(GroupedRecords):
     """Records grouped by key and window."""
 
     _keyed: KeyedStream
-    _windowing: Windowing
+    _windowing: Windowing | CountWindows
     _is_open: bool = False
 
     def __repr__(self) -> str:
@@ -440,6 +445,12 @@ class WindowedStream(GroupedRecords):
                 option of panes, or they merge and a cell cannot; or ``order`` is not known, or not
                 for windows with an allowed lateness.
         """
+        if isinstance(self._windowing, CountWindows):
+            raise InvalidArgument(
+                "a process has no windows of a number of records",
+                where="process",
+                hint="Count in a cell of the process, without .window(...)",
+            )
         return self._keyed._processed(process, self._windowing, order)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
@@ -458,6 +469,11 @@ class WindowedStream(GroupedRecords):
     def _pipeline(self, aggregates: Mapping[str, AggregateSpec], stream: Stream) -> Pipeline:
         keyed, windowing = self._keyed, self._windowing
         stream, aggregates = with_conditions(stream, aggregates)
+        if isinstance(windowing, CountWindows):
+            from lowwater.pipeline.counted import count_stage
+
+            stage = count_stage(stream, keyed._keys, keyed._names, windowing, aggregates)
+            return Pipeline(stage, *pane_types(stage, aggregates, stream._schema))
         if self._is_open:  # only now is it sure that windows fire
             windowing = windowing.with_(accumulation=None)
         stage = window_stage(stream, keyed._keys, keyed._names, windowing, aggregates)
@@ -518,7 +534,12 @@ class Pipeline(EmittedStream[Pane, PaneBatch]):
 
         windowing = self._stage.windowing
         if windowing is None:
-            raise InternalError("a pipeline without windows")
+            raise InvalidArgument(
+                "windows of a number of records have no row for a key and window: two of a key may "
+                "have the same times",
+                where="to_table",
+                hint='Count in the table: table(key="...").group_by("...").aggregate(n=lw.count())',
+            )
         return pane_table(self.to_stream(), self._stage, windowing)
 
     def _to(self, *sinks: Sink) -> Writing:

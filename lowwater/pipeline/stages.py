@@ -212,6 +212,18 @@ def with_conditions(
     return stream, ready
 
 
+def check_names(aggregates: Iterable[str], keys: tuple[str, ...]) -> None:
+    """Raise if an aggregate is called as a key is, or as a column that panes have."""
+    for name in aggregates:
+        if name in RESERVED or name in keys:
+            why = "that is a key" if name in keys else "panes have that already"
+            raise InvalidArgument(
+                f"an aggregate cannot be called {name!r}: {why}",
+                where="aggregate",
+                hint=f"Name it, as in aggregate(my_{name}=...)",
+            )
+
+
 def window_stage(
     stream: StreamParts,
     keys: tuple[str, ...],
@@ -220,14 +232,7 @@ def window_stage(
     aggregates: Mapping[str, AggregateSpec],
 ) -> Stage:
     """Return the stage of windows and aggregates, checked as far as can be without running."""
-    for name in aggregates:
-        if name in RESERVED or name in names:
-            why = "that is a key" if name in names else "panes have that already"
-            raise InvalidArgument(
-                f"an aggregate cannot be called {name!r}: {why}",
-                where="aggregate",
-                hint=f"Name it, as in aggregate(my_{name}=...)",
-            )
+    check_names(aggregates, names)
     check_adds_up(stream._flows)
     work = Windowed(windowing, dict(aggregates))
     stage = Stage(stream._flows, keys, names, work, stream._deduplication)

@@ -59,6 +59,7 @@ _TABLES: Mapping[str, Mapping[int, str]] = {
     "join": tables_of("records", "records of the right side"),
     "match": tables_of("rows", "output that may be retracted"),
     "over": tables_of("rows", "rows of the right side"),
+    "counted": tables_of("windows", "windows of the right side"),
     "table": tables_of("records", "records of the right side"),
     "records": PASSING_TABLES,
 }
@@ -69,6 +70,7 @@ _VERIFY: Mapping[str, Callable[[StateStore, StoredPlace], object]] = {
     "join": verify_records,
     "match": verify_records,
     "over": verify_records,
+    "counted": verify_records,
     "table": verify_records,
 }
 _IDS: Mapping[int, str] = {IDS: "record ids", IDS_FACTS: "facts of record ids"}

@@ -91,6 +91,7 @@ _NAMES_ELSEWHERE = {
         "Session SessionWindow SessionWindows EventTimeSessionWindows session session_window"
     ),
     "GlobalWindow": "GlobalWindows",
+    "CountWindows": "CountWindow countWindow CountBasedWindow TumblingCountWindows",
     "CalendarWindows": "CalendarWindow DaysWindows MonthsWindows",
     "CustomWindows": "CustomWindow WindowFn WindowAssigner WindowFunction",
     "AfterCount": "AfterElementCount AfterElements AfterPane CountTrigger",

@@ -56,10 +56,9 @@ def is_order_free(graph: Graph, schema: pa.Schema) -> bool:
         return False
     (read,), (stage,) = graph.reads, graph.stages
     work = stage.work
-    if not work.emits_panes or stage.deduplication is not None:
-        return False
     windowing = work.windowing
-    assert windowing is not None  # panes are of windows
+    if not work.emits_panes or windowing is None or stage.deduplication is not None:
+        return False  # windows of a number of records are by arrival
     if isinstance(windowing.windows, CustomWindows):
         return False
     if Machine(windowing.trigger, merging=windowing.merging is not None).is_custom:

@@ -8,6 +8,7 @@ from lowwater.windows._base import SlicedWindowFunction as SlicedWindowFunction
 from lowwater.windows._base import Window as Window
 from lowwater.windows._base import WindowFunction as WindowFunction
 from lowwater.windows.calendar import CalendarWindows as CalendarWindows
+from lowwater.windows.counted import CountWindows as CountWindows
 from lowwater.windows.custom import CustomWindows as CustomWindows
 from lowwater.windows.fixed import FixedWindows as FixedWindows
 from lowwater.windows.global_window import GlobalWindow as GlobalWindow

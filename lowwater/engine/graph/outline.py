@@ -14,6 +14,7 @@ from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.stepping import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import format_duration
+from lowwater.windows import CountWindows
 
 _ARROW = " → "
 
@@ -21,7 +22,7 @@ _ARROW = " → "
 def outline(
     flows: tuple[Flow, ...],
     keys: tuple[str, ...] = (),
-    windowing: Windowing | None = None,
+    windowing: Windowing | CountWindows | None = None,
     aggregates: Mapping[str, Any] | None = None,
     *,
     deduplication: Deduplication | None = None,
@@ -92,8 +93,11 @@ def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
             yield text
 
 
-def window_options(windowing: Windowing) -> Iterator[str]:
+def window_options(windowing: Windowing | CountWindows) -> Iterator[str]:
     """Yield the windows, then each option that differs from its default."""
+    if isinstance(windowing, CountWindows):
+        yield repr(windowing)
+        return
     yield shown(windowing.windows)
     for option in fields(windowing):
         value = getattr(windowing, option.name)

@@ -32,7 +32,7 @@ def minds_order(flow: Flow, stage: Stage) -> bool:
     kept = origin.work.emits_panes and all(isinstance(step, Filter) for step in flow.steps)
     if kept and stage.deduplication is None and set(origin.key_names) <= set(stage.keys):
         return False  # one key never gets records of several
-    if not stage.work.emits_panes or stage.deduplication is not None:
+    if not stage.work.emits_panes or stage.windowing is None or stage.deduplication is not None:
         return True
     specs = stage.work.aggregates.values()
     return not all(isinstance(one, BuiltIn) and one.orderless for one in specs)

@@ -1,0 +1,1 @@
+"""Windows of a number of records of a key, by arrival."""
