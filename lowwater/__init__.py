@@ -241,7 +241,8 @@ _PLACES = {
     ),
     "lowwater.viz": "Diagram GraphDiagram",
     "lowwater.windows": (
-        "CalendarWindows CountWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
+        "CalendarWindows CountWindows CustomWindows FixedWindows GlobalWindow Sessions "
+        "SlidingWindows Window"
     ),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}

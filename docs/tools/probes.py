@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import lowwater as lw
+from docs.tools.counted_probes import counted_probes
 from docs.tools.graph_probes import graph_probes, process_probes
 from docs.tools.join_probes import join_probes
 from docs.tools.match_probes import match_probes
@@ -227,6 +228,7 @@ def probes() -> Iterator[Probe]:
         join_probes,
         match_probes,
         over_probes,
+        counted_probes,
         table_probes,
     ):
         yield from of_stages()

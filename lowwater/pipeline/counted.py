@@ -20,8 +20,8 @@ def refuse_options(options: WindowOptions) -> None:
     """Raise if windows of a count are given what only windows of event time have."""
     for name in options.given():
         raise InvalidArgument(
-            f"{name}= is for windows of event time: a window of a number of records emits one pane, "
-            "with the record that fills it, and no record is late for it",
+            f"{name}= is for windows of event time: a window of a number of records emits one "
+            "pane, with the record that fills it, and no record is late for it",
             where=f"window({name}=)",
             hint=f"Leave {name}= out; or use Repeatedly(AfterCount(100)) in windows of event time, "
             "which is judged once per bundle",

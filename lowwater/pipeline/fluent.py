@@ -537,7 +537,7 @@ class Pipeline(EmittedStream[Pane, PaneBatch]):
             raise InvalidArgument(
                 "windows of a number of records have no row for a key and window: two of a key may "
                 "have the same times",
-                where="to_table",
+                where="table",
                 hint='Count in the table: table(key="...").group_by("...").aggregate(n=lw.count())',
             )
         return pane_table(self.to_stream(), self._stage, windowing)

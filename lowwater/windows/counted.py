@@ -21,7 +21,8 @@ class CountWindows:
     The windows of a key start at its first record and then every ``every`` records. A window emits
     one pane, with the record that fills it; what is not full at the end of the input is emitted
     then. They have no trigger, no accumulation and no allowed lateness: no record is late for them.
-    The result depends on the order of arrival, as that of no other windows does, but not on bundles.
+    The result depends on the order of arrival, as that of no other windows does; bundles change
+    nothing.
 
     Args:
         count: How many records a window has, at least 1.

@@ -1,5 +1,5 @@
-"""The rules of joins, tables and row patterns, each pinned by a scenario in YAML; net of each
-step, on every runner.
+"""The rules of joins, tables, row patterns and more, each pinned by a scenario in YAML; net of
+each step, on every runner.
 
 A case is a scenario with a pipeline over its inputs, and what must come out. Within a step the
 order of elements is not part of the rules, so it is compared after sorting. Where a scalar oracle
@@ -18,7 +18,7 @@ import yaml
 
 import lowwater as lw
 from lowwater.pipeline.forms import Element
-from lowwater.testing import PipelineRun, Scenario, assert_elements, assert_late
+from lowwater.testing import PipelineRun, Scenario, assert_elements, assert_late, assert_panes
 from lowwater.testing._arrivals import Add, InputEnd, WatermarkMove
 from lowwater.testing._moments import moment
 from lowwater.testing._text import from_data
@@ -28,6 +28,7 @@ from tests.oracles.joins import JoinElement, JoinOracle, JoinOutput, net
 
 HERE = Path(__file__).parent / "inputs"
 RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12)} | {"T-1", "T-2", "T-3"}
+RULES |= {"C-1", "C-2", "C-3", "C-4"}
 RULES |= {f"P-{n}" for n in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13)}
 HOW: dict[str, dict[str, Any]] = {
     "embedded": {},
@@ -35,6 +36,7 @@ HOW: dict[str, dict[str, Any]] = {
     "levels": {"runner": "levels"},
 }
 SECOND = 1_000_000
+_OF_PANES = ("timestamp", "window", "key", "value", "timing", "index", "is_last")
 
 
 def load() -> Iterator[Any]:
@@ -56,9 +58,14 @@ def pipeline_of(case: dict[str, Any]) -> Callable[..., Any]:
 def check(case: dict[str, Any], run: PipelineRun) -> None:
     """Compare a run with what a case says."""
     for number, step in enumerate(run.steps):
-        wanted = [one[1:] for one in case["elements"] if one[0] == number]
-        assert_elements(_sorted(step.outputs, wanted), sorted(wanted, key=str))
-    assert max((one[0] for one in case["elements"]), default=0) < len(run.steps)
+        wanted = [one[1:] for one in case.get("elements", case.get("panes")) if one[0] == number]
+        if "panes" in case:
+            assert_panes(step.outputs, wanted, fields=_OF_PANES)
+        else:
+            assert_elements(_sorted(step.outputs, wanted), sorted(wanted, key=str))
+    assert max((one[0] for one in case.get("elements", case.get("panes"))), default=0) < len(
+        run.steps
+    )
     late = [{**late, "value": {"value": late["value"]["value"]}} for late in map(_fields, run.late)]
     assert_late([lw.LateRecord(**one) for one in late], case.get("late", []))
     assert [error.reason for error in run.errors] == case.get("errors", [])

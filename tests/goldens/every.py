@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.goldens import edges, joins, matches, numbers, over, processes, ranked, topics, windows
+from tests.goldens import (
+    counted,
+    edges,
+    joins,
+    matches,
+    numbers,
+    over,
+    processes,
+    ranked,
+    topics,
+    windows,
+)
 from tests.goldens.golden import Golden
 
 GOLDENS: Mapping[str, Golden] = {
     golden.name: golden
-    for module in (windows, ranked, numbers, joins, matches, over, processes, edges, topics)
+    for module in (
+        windows,
+        ranked,
+        numbers,
+        joins,
+        matches,
+        over,
+        counted,
+        processes,
+        edges,
+        topics,
+    )
     for golden in module.GOLDENS
 }

@@ -107,7 +107,16 @@ def test_every_archive_has_its_golden() -> None:
 def test_every_kind_of_work_is_in_a_golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new kind of stage needs a golden."""
     frozen: set[type] = set()
-    for name in ("window-joins", "tables", "processes", "as-of-joins", "matches", "over", "passed"):
+    for name in (
+        "window-joins",
+        "tables",
+        "processes",
+        "as-of-joins",
+        "matches",
+        "over",
+        "counted",
+        "passed",
+    ):
         folder = tmp_path / name
         folder.mkdir()
         monkeypatch.chdir(folder)

@@ -53,6 +53,11 @@ Row: TypeAlias = tuple[Any, int, dict[str, Any], int]
 
 def rows_of(output: StageOutput) -> list[Row]:
     """Return what an output emits, in its order."""
+    if output.panes is not None:
+        return [
+            (pane.key, int(pane.timestamp), {"window": pane.window, **pane.values}, 1)
+            for pane in output.panes
+        ]
     emitted = output.emitted.get(MAIN)
     if emitted is None:
         return []

@@ -740,6 +740,45 @@ def over_panes(stream: Any) -> Any:
 case("over retracted panes", over_panes, content="final")
 
 
+# -- windows of a number of records --------------------------------------------------------------
+
+
+def counted(windows: lw.CountWindows, **aggregates: Any) -> Build:
+    return lambda stream: stream.key_by("k").window(windows).aggregate(**aggregates)
+
+
+case(
+    "windows of a number of records",
+    counted(lw.CountWindows(3), **NUMBERS, **{f"pick {n}": a for n, a in PICKS.items()}),
+    is_large=True,
+)
+case(
+    "overlapping windows of a number of records",
+    counted(lw.CountWindows(5, every=2), total=lw.sum("v"), **RANKED),
+    is_large=True,
+)
+case(
+    "unusable values in windows of a number of records",
+    counted(lw.CountWindows(2), total=lw.sum("v"), texts=lw.collect("s"), high=lw.max("n")),
+    written="python",
+)
+
+
+def counted_again(stream: Any) -> Any:
+    """Windows of a number of panes of other keys, and windows of time over them."""
+    pairs = stream.key_by("k").window(lw.CountWindows(2)).aggregate(v=lw.sum("v"))
+    again = pairs.key_by("k").window(lw.CountWindows(3, every=1)).aggregate(vs=lw.collect("v"))
+    whole = pairs.with_columns(one=lw.lit(1)).key_by("one").window(lw.CountWindows(7))
+    return (
+        again,
+        whole.aggregate(vs=lw.collect("v")),
+        again.key_by("k").window(lw.FixedWindows("200s")).aggregate(panes=lw.count()),
+    )
+
+
+case("windows of a number of panes", counted_again)
+
+
 # -- duplicates and unions -----------------------------------------------------------------------
 
 case(

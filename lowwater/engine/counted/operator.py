@@ -22,7 +22,7 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.watermark import Hold
 from lowwater.windows.counted import CountWindows
 
-_PAIRS = 1 << 20
+_PAIRS_AT_ONCE = 1 << 20
 """How many pairs of a record and a window are made at once."""
 
 
@@ -115,7 +115,7 @@ class CountOperator(KeyedOperator):
             return NOTHING
         _, keys = self._encode(bundle)
         self.admitted += len(bundle)
-        portion = max(1, _PAIRS // self.windows.overlap)
+        portion = max(1, _PAIRS_AT_ONCE // self.windows.overlap)
         panes = []
         for first in range(0, len(bundle), portion):
             part, its = bundle, keys
@@ -165,7 +165,7 @@ class CountOperator(KeyedOperator):
         arrival = self._arrivals + np.arange(len(bundle), dtype=np.int64)
         self._arrivals += len(bundle)
         self._open.aggregation.add(bundle, element, rows[window], arrival)
-        self._open.touch(held)
+        self._open.touch(held)  # those that begin here are noted already
         full = np.flatnonzero(places.is_full)
         if not full.size:
             return None

@@ -82,8 +82,8 @@ def windowing_findings(
             "elements by default: a window with more new elements than that fires once for all of "
             "them",
             where,
-            "Use CountWindows(...) for windows of a number of records, or run(bundle_size=1) to judge it "
-            "after each element",
+            "Use CountWindows(...) for windows of a number of records, or run(bundle_size=1) to "
+            "judge it after each element",
         )
     if isinstance(windowing.windows, GlobalWindow):
         yield from _of_global(windowing, said.fires, where, endless=endless)

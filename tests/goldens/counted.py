@@ -1,0 +1,30 @@
+"""Goldens of windows of a number of records: apart, overlapping, and stages over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lowwater as lw
+from lowwater.pipeline.outputs import Writing
+from tests.goldens.golden import Golden
+from tests.goldens.rows import feed_sides
+from tests.goldens.windows import CLOCK, read, written
+
+
+def counts() -> list[Writing]:
+    """Windows of a number of records of each kind, and stages over them."""
+    keyed = read("left").select("at", "arrived", "id", "key", "v", "big", "s", "dec").key_by("key")
+    results: dict[str, Any] = {
+        "n": lw.count(), "mean": lw.mean("v"), "total": lw.sum("dec"), "most": lw.max("big"),
+        "texts": lw.collect("s"), "high": lw.count(where=lw.col("v") > 3), "last": lw.last("id"),
+    }  # fmt: skip
+    apart = keyed.window(lw.CountWindows(4)).aggregate(**results).named("apart")
+    moving = keyed.window(lw.CountWindows(5, every=2)).aggregate(**results).named("moving")
+    again = apart.key_by("key").window(lw.CountWindows(2)).aggregate(n=lw.sum("n")).named("again")
+    timed = (
+        moving.key_by("key").window(lw.FixedWindows("60s")).aggregate(n=lw.count()).named("timed")
+    )
+    return written(apart, moving, again, timed)
+
+
+GOLDENS = (Golden(name="counted", feed=feed_sides, outputs=counts, clock=CLOCK),)
