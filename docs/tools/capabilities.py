@@ -2,7 +2,8 @@
 
 ``python -m docs.tools.capabilities`` runs every probe and every scenario of the conformance suite
 embedded, reads the outcomes on Spark from ``capabilities.json``, and writes the page. With
-``--spark`` it first runs them on Spark and writes that file. This needs pyspark and Java, as does
+``--spark`` it first runs them on Spark and writes that file; with ``--missing``, only those whose
+outcome the file does not have yet. This needs pyspark and Java, as does
 ``tests/spark/test_capabilities.py``, which checks that the file is current.
 """
 
@@ -52,11 +53,15 @@ panes are emitted. The rules are in [semantics](../semantics.md).
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the page; with ``--spark`` also the outcomes on Spark."""
+    """Write the page; with ``--spark`` or ``--missing`` also the outcomes on Spark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spark", action="store_true", help="run on Spark first")
-    if parser.parse_args(arguments).spark:
-        ON_SPARK.write_text(json.dumps(tried_on_spark(), indent=2, ensure_ascii=False) + "\n")
+    parser.add_argument("--missing", action="store_true", help="run on Spark what was not yet")
+    given = parser.parse_args(arguments)
+    if given.spark or given.missing:
+        known = {} if given.spark else json.loads(ON_SPARK.read_text())
+        found = tried_on_spark(known)
+        ON_SPARK.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     PAGE.write_text(page(tried_embedded(), json.loads(ON_SPARK.read_text())))
 
 
@@ -95,15 +100,23 @@ def tried_embedded() -> Outcomes:
     return found
 
 
-def tried_on_spark() -> Outcomes:
-    """Run everything on Spark, in a new session."""
+def tried_on_spark(known: Outcomes) -> Outcomes:
+    """Run what has no outcome yet on Spark, in a new session; return all, in the page's order."""
     from lowwater.spark.session import local_session
 
     with (
         tempfile.TemporaryDirectory() as folder,
         local_session("capabilities", Path(folder)) as made,
     ):
-        return {**probed_on_spark(made), "Rules": _scenarios_on_spark(made)}
+        fresh = probed_on_spark(made, chosen=lambda _, area, name: name not in known.get(area, {}))
+        rules = known.get("Rules", {})
+        if rules.keys() != scenario_rules().keys():
+            rules = _scenarios_on_spark(made)
+    found: Outcomes = {}
+    for probe in probes():
+        of_area = fresh.get(probe.area, {}) | known.get(probe.area, {})
+        found.setdefault(probe.area, {})[probe.name] = of_area[probe.name]
+    return {**found, "Rules": rules}
 
 
 def scenario_rules() -> dict[str, str]:

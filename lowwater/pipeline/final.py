@@ -41,7 +41,7 @@ class FinalPanes:
         cls,
         batches: Sequence[PaneBatch],
         replaced: Sequence[Replaced],
-        windowing: Windowing,
+        windowing: Windowing | None,
         aggregates: Mapping[str, AggregateSpec],
         keys: tuple[str, ...],
         nothing: pa.Table,
@@ -51,13 +51,14 @@ class FinalPanes:
         Args:
             batches: All of its panes, in order of emission.
             replaced: Which windows merged, if their panes are not retracted.
-            windowing: Its windows and accumulation.
+            windowing: Its windows and accumulation; ``None``: each pane is all of its window (C-3).
             aggregates: Its aggregates.
             keys: The names of the key columns.
             nothing: The table without rows.
         """
-        found = standing(batches, replaced, windowing, aggregates)
-        return cls(tuple(found), keys, nothing)
+        if windowing is not None:
+            batches = standing(batches, replaced, windowing, aggregates)
+        return cls(tuple(batches), keys, nothing)
 
     @property
     def panes(self) -> list[Pane]:

@@ -378,10 +378,7 @@ class Result(Traced):
         work, windowing = self._stage.work, self._stage.windowing
         if not work.emits_panes:
             raise _no_final(work.noun)
-        if self._final is None and windowing is None:  # each pane is all of its window (C-3)
-            batches = tuple(self._batches.get(MAIN, []))
-            self._final = FinalPanes(batches, self._stage.key_names, self._nothing)
-        elif self._final is None and windowing is not None:
+        if self._final is None:
             self._final = FinalPanes.of(
                 self._batches.get(MAIN, []), self._replaced, windowing, work.aggregates,
                 self._stage.key_names, self._nothing,

@@ -57,15 +57,14 @@ def pipeline_of(case: dict[str, Any]) -> Callable[..., Any]:
 
 def check(case: dict[str, Any], run: PipelineRun) -> None:
     """Compare a run with what a case says."""
+    emitted = case["panes" if "panes" in case else "elements"]
     for number, step in enumerate(run.steps):
-        wanted = [one[1:] for one in case.get("elements", case.get("panes")) if one[0] == number]
+        wanted = [one[1:] for one in emitted if one[0] == number]
         if "panes" in case:
             assert_panes(step.outputs, wanted, fields=_OF_PANES)
         else:
             assert_elements(_sorted(step.outputs, wanted), sorted(wanted, key=str))
-    assert max((one[0] for one in case.get("elements", case.get("panes"))), default=0) < len(
-        run.steps
-    )
+    assert max((one[0] for one in emitted), default=0) < len(run.steps)
     late = [{**late, "value": {"value": late["value"]["value"]}} for late in map(_fields, run.late)]
     assert_late([lw.LateRecord(**one) for one in late], case.get("late", []))
     assert [error.reason for error in run.errors] == case.get("errors", [])

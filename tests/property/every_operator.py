@@ -765,13 +765,11 @@ case(
 
 
 def counted_again(stream: Any) -> Any:
-    """Windows of a number of panes of other keys, and windows of time over them."""
+    """Windows of a number of panes, and windows of time over them."""
     pairs = stream.key_by("k").window(lw.CountWindows(2)).aggregate(v=lw.sum("v"))
     again = pairs.key_by("k").window(lw.CountWindows(3, every=1)).aggregate(vs=lw.collect("v"))
-    whole = pairs.with_columns(one=lw.lit(1)).key_by("one").window(lw.CountWindows(7))
     return (
         again,
-        whole.aggregate(vs=lw.collect("v")),
         again.key_by("k").window(lw.FixedWindows("200s")).aggregate(panes=lw.count()),
     )
 

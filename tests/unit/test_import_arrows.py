@@ -29,6 +29,7 @@ ROOMS = [
     "engine.join",
     "engine.match",
     "engine.over",
+    "engine.counted",
     "engine.graph",
     "engine.stages",
     "engine.local",
