@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from lowwater.engine.records.panes import Pane as Pane
     from lowwater.engine.records.stage_output import Emitted as Emitted
     from lowwater.engine.records.steps import PaneBatch as PaneBatch
+    from lowwater.engine.window.fill import until_idle as until_idle
     from lowwater.engine.window.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
     from lowwater.errors import DataWarning as DataWarning
@@ -214,6 +215,7 @@ _PLACES = {
     "lowwater.engine.graph.sources": "CommitListener GrowingSource ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",
     "lowwater.engine.graph.trace": "Trace TracedElement Tracing",
+    "lowwater.engine.window.fill": "until_idle",
     "lowwater.engine.window.windowing": "Windowing",
     "lowwater.errors": (
         "DataError DataWarning InternalError InternalWarning InvalidArgument LowwaterError "

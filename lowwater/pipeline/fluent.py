@@ -26,6 +26,7 @@ from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
 from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.stateless import AddWhole, require_names
 from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.window.fill import Fill
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates, key_names, require_key_columns
@@ -192,6 +193,7 @@ class KeyedStream(GroupedRecords):
         on_time: OnTime = "always",
         timestamps: TimestampRule = "end",
         allow_data_loss: str | None = None,
+        fill: Fill | None = None,
     ) -> WindowedStream:
         """Group by windows of event time, and choose when and how they emit panes.
 
@@ -209,10 +211,15 @@ class KeyedStream(GroupedRecords):
             on_time: Whether the on-time pane is emitted even with nothing new.
             timestamps: The event time of a pane.
             allow_data_loss: Why it is acceptable that the trigger may finish too early (S-R3).
+            fill: Emit panes of windows without records, too, for keys that had some (S-F1): of up
+                to so many windows behind the last with records, ``"2 windows"``, or of those that
+                end at most a time behind it, ``lw.until_idle("1h")``. Panes then have a result
+                ``is_filled``. See ``docs/howto/fill-gaps.md``.
         """
         options = WindowOptions(
-            trigger, accumulation, allowed_lateness, closing, on_time, timestamps, allow_data_loss
-        )
+            trigger, accumulation, allowed_lateness, closing, on_time, timestamps,
+            allow_data_loss, fill,
+        )  # fmt: skip
         if isinstance(windows, CountWindows):
             from lowwater.pipeline.counted import refuse_options
 

@@ -246,6 +246,12 @@ def window_join_stage(
             "retracts what it emitted",
         )
     windowing = options.windowing(within, inputs.flows, "join")
+    if windowing.fill is not None:
+        raise InvalidArgument(
+            "a window without records joins nothing, so there is nothing to fill",
+            where="join(within=)",
+            hint="Leave fill= out, or fill the windows of an aggregate upstream",
+        )
     for known in (inputs.left_known, inputs.right_known):
         if known is not None:
             require_names(windowing.windows.columns, tuple(known), "join(within=)")

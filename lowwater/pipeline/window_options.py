@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.engine.graph.graph import Flow
+from lowwater.engine.window.fill import Fill
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline.checks import (
@@ -31,6 +32,7 @@ class WindowOptions:
     on_time: OnTime = "always"
     timestamps: TimestampRule = "end"
     allow_data_loss: str | None = None
+    fill: Fill | None = None
 
     def given(self) -> list[str]:
         """Return the names of those that differ from their defaults."""

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from lowwater.engine.window.fill import UntilIdle
+from lowwater.engine.window.windowing import Windowing
 from lowwater.time import (
+    END_OF_TIME,
     LAST_EVENT_TIME,
     START_OF_TIME,
     Instant,
@@ -44,6 +47,25 @@ def windows_of(windows: WindowFunction, at: int, columns: Mapping[str, Any]) -> 
             return sorted(_window(start, end) for start, end in assign(at))
     given = windows.assign(np.array([at], dtype=np.int64), {})
     return list(map(_window, given.start.tolist(), given.end.tolist()))
+
+
+def followers(windowing: Windowing, window: Window) -> list[Window]:
+    """Return the windows behind one with elements that are filled if they have none (S-F1)."""
+    windows, fill = windowing.windows, windowing.fill
+    found: list[Window] = []
+    while True:
+        end = found[-1].end if found else window.end
+        if isinstance(windows, SlidingWindows):
+            following = _span(end - windows.size_us + windows.period_us, windows.size_us)
+        else:
+            (following,) = windows_of(windows, end, {}) or [window]
+        if isinstance(fill, UntilIdle):
+            more = following.end <= window.end + duration(fill.idle)
+        else:
+            more = len(found) < int(str(fill).split()[0])
+        if not more or following.end <= end or following.end >= END_OF_TIME:
+            return found
+        found.append(following)
 
 
 def merge_sets(

@@ -43,7 +43,7 @@ from lowwater.testing._oracle_triggers import (
     ready,
     watermark_wakes,
 )
-from lowwater.testing._oracle_windows import merge_sets, windows_of
+from lowwater.testing._oracle_windows import followers, merge_sets, windows_of
 from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.time import END_OF_TIME, Instant, saturating_add
 from lowwater.windows import Window
@@ -218,6 +218,7 @@ class _Oracle:
         self.arrivals = self.next_place = 0
         self.panes: list[Pane] = []
         self.late: list[tuple[tuple[int, ...], LateRecord]] = []
+        self.had: dict[Any, set[Window]] = {}  # the windows of each key that had elements
         self.signs: Sequence[int] | None = None
         self.differing: Collection[str] = ()
 
@@ -238,6 +239,7 @@ class _Oracle:
     def move_watermark(self, to: int) -> None:
         """S-O5: each due window once, in order of (due time, end, start, first-seen key)."""
         before, self.watermark = self.watermark, max(to, self.watermark)
+        self._fill(before)
 
         def passed(*moments: int) -> list[int]:
             return [at for at in moments if before < at <= self.watermark]
@@ -332,9 +334,41 @@ class _Oracle:
 
     def _take_in(self, row: _Open, new: list[_Admitted]) -> None:
         if new:
+            self.had.setdefault(row.key, set()).add(row.window)
             row.held += new
             row.owes_on_time |= self.watermark < row.window.end
             feed(row.trigger, [one.element.time for one in new], self._moment(row.window))
+
+    # -- windows without elements -------------------------------------------------------------
+
+    def _fill(self, before: int) -> None:
+        """S-F1: open those that the watermark now completes; it was at ``before``."""
+        for key, had in self.had.items():
+            last = max(window.start for window in had)
+            for window in sorted(self._fillable(key)):
+                at_end = self.watermark == END_OF_TIME
+                if before < window.end <= self.watermark and (not at_end or window.start < last):
+                    self.open[key, window] = _Open(key, window, build(self.windowing.trigger))
+
+    def _fillable(self, key: Any) -> set[Window]:
+        """Return the windows of a key that are behind others of it, and had no elements."""
+        if self.windowing.fill is None:
+            return set()
+        had = self.had.get(key, set())
+        behind = {one for window in had for one in followers(self.windowing, window)}
+        return behind - had
+
+    def next_to_fill(self) -> int:
+        """Return for how many keys the window behind the last complete one is to be filled."""
+        if self.windowing.fill is None or self.watermark == END_OF_TIME:
+            return 0
+        found = 0
+        for key, had in self.had.items():
+            complete = [window for window in had if window.end <= self.watermark]
+            behind = {one for window in complete for one in followers(self.windowing, window)}
+            to_come = sorted(one for one in behind if one.end > self.watermark)
+            found += bool(to_come) and to_come[0] not in had
+        return found
 
     # -- firing -----------------------------------------------------------------------------
 
@@ -373,7 +407,7 @@ class _Oracle:
         pane = Pane(
             key=row.key,
             window=row.window,
-            values=self._values(shown),
+            values=self._values(shown) | self._is_filled(row),
             timing=timing,
             index=row.panes,
             on_time_index=-1 if timing == "EARLY" else row.on_time_panes,
@@ -409,6 +443,9 @@ class _Oracle:
             if name in self.differing:
                 values[name] -= function([one.value for one in waiting])
         return values
+
+    def _is_filled(self, row: _Open) -> dict[str, bool]:
+        return {} if self.windowing.fill is None else {"is_filled": not row.held}
 
     def _timestamp(self, window: Window, shown: list[_Admitted]) -> Instant:
         """S-H1: over the shown elements that were not late when admitted."""
@@ -453,6 +490,11 @@ class _Oracle:
 
     def _forget_keys(self) -> None:
         held = {key for key, _ in (*self.open, *self.finished)}
+        held |= {  # S-F4: the window that may be filled next keeps the key
+            key
+            for key in self.had
+            if any(window.end > self.watermark for window in self._fillable(key))
+        }
         self.places = {key: place for key, place in self.places.items() if key in held}
 
 

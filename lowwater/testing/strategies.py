@@ -31,6 +31,7 @@ from typing import Any, ParamSpec, TypeVar, final
 
 from lowwater.engine.match.pattern import takes_no_row
 from lowwater.engine.match.reading import parse_pattern
+from lowwater.engine.window.fill import Fill, UntilIdle, is_fillable
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, load_extra
 from lowwater.testing._moments import MomentLike, moment
@@ -230,6 +231,7 @@ def windowings(
     triggers: st.SearchStrategy[Trigger] | None = None,
     safe: bool = True,
     unit: DurationLike = "1s",
+    fills: bool = False,
     **fields: Any,
 ) -> st.SearchStrategy[Windowing]:
     """Return windowings of every kind.
@@ -239,6 +241,7 @@ def windowings(
         triggers: The triggers; :func:`triggers` by default.
         safe: Whether to wrap triggers that could lose data (S-R3) in ``Repeatedly``.
         unit: The unit of sizes, delays and lateness.
+        fills: Whether some fill windows without elements, where windows and trigger allow it.
         **fields: Fields of :class:`Windowing` to fix, as in ``accumulation="retracting"``.
 
     Raises:
@@ -263,6 +266,7 @@ def windowings(
         "on_time": st.sampled_from(["always", "if_new"]),
         "timestamps": st.sampled_from(["end", "earliest", "latest"]),
         "allow_data_loss": st.none() if safe else st.just(_REASON),
+        "fill": _fills(unit) if fills else st.none(),
     }
     return st.fixed_dictionaries(drawn | {n: st.just(v) for n, v in fields.items()}).map(_windowing)
 
@@ -500,7 +504,16 @@ def _checked_columns(columns: object) -> Mapping[str, Any]:
     return columns or {}
 
 
+def _fills(unit: DurationLike) -> st.SearchStrategy[Fill | None]:
+    few = st.sampled_from(["1 window", "2 windows", "5 windows"])
+    return st.none() | few | st.builds(UntilIdle, durations(most=60, unit=unit))
+
+
 def _windowing(fields: dict[str, Any]) -> Windowing:
+    if fields["fill"] is not None and not is_fillable(
+        fields["windows"], fields["trigger"], fields["on_time"]
+    ):
+        fields = {**fields, "fill": None}
     try:
         return Windowing(**fields)
     except UnsafeTrigger:

@@ -113,7 +113,32 @@ def windowings(
         windows=window_functions() if windows is None else windows,
         triggers=triggers() if trigger is None else trigger,
         safe=False,
+        fills=True,
         **fixed_fields,
+    )
+
+
+@st.composite
+def filling(draw: st.DrawFn) -> Windowing:
+    """A windowing that fills."""
+    early, late = draw(triggers(1)), draw(triggers(1))
+    trigger = draw(
+        st.just(lw.Default())
+        | st.sampled_from(
+            [lw.AfterWatermark(), lw.AfterWatermark(early=early), lw.AfterWatermark(late=late)]
+        )
+    )
+    fill = draw(
+        st.sampled_from(["1 window", "2 windows", "7 windows"])
+        | st.integers(1, 60).map(lambda seconds: lw.until_idle(f"{seconds}s"))
+    )
+    return draw(
+        windowings(
+            fixed() | sliding() | st.just(lw.CalendarWindows(days=1)),
+            st.just(trigger),
+            on_time="always",
+            fill=fill,
+        )
     )
 
 

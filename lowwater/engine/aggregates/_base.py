@@ -112,10 +112,11 @@ class Aggregate(Protocol):
     """A vectorised aggregate, bound to the type of its column.
 
     The operator resets a row by writing each state column's ``fill`` (emptying bags). An aggregate
-    may be :class:`Condensing`, too. Two further facts may be stated by class attributes. With
+    may be :class:`Condensing`, too. Three further facts may be stated by class attributes. With
     ``adds_up``, all state columns are int64, and the state of some elements is the sum of the
     states of their parts, modulo 2**64, so that a difference of two is the state of what only one
-    has. With ``merges_twice``, the result is the same if an element is merged more than once.
+    has. With ``merges_twice``, the result is the same if an element is merged more than once. With
+    ``stays``, its state is not reset where a pane discards what it has shown.
     """
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 from lowwater.display.text import shown
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates.filled import IS_FILLED
 from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
@@ -36,10 +37,18 @@ def outline(
         parts.append(f"key_by({', '.join(map(repr, keys))})")
     if windowing is not None:
         parts.append(f"window({', '.join(window_options(windowing))})")
+    aggregates = shown_aggregates(aggregates or {})
     if aggregates:
         named = ", ".join(f"{name}={spec_text(spec)}" for name, spec in aggregates.items())
         parts.append("group()" if named == "records=group()" else f"aggregate({named})")
     return _ARROW.join(parts)
+
+
+def shown_aggregates(aggregates: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the aggregates that users wrote, without the one that ``fill`` adds."""
+    return {
+        name: spec for name, spec in aggregates.items() if getattr(spec, "name", None) != IS_FILLED
+    }
 
 
 def deduplication_text(deduplication: Deduplication) -> str:

@@ -36,6 +36,7 @@ _OF_PANES = {
     "accumulation": "discarding",
     "closing": "if_new",
     "on_time": "always",
+    "fill": None,
     "timestamps": "end",
     "allow_data_loss": None,
 }

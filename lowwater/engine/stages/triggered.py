@@ -33,6 +33,8 @@ def described_windowing(windowing: Windowing) -> dict[str, Any]:
         "closing": windowing.closing,
         "on_time": windowing.on_time,
         "timestamps": windowing.timestamps,
+        # Left out where there is none, as older states have none.
+        **({} if windowing.fill is None else {"fill": repr_text(windowing.fill)}),
     }
 
 

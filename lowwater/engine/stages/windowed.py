@@ -15,7 +15,7 @@ from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
-from lowwater.engine.graph.outline import outline, spec_text
+from lowwater.engine.graph.outline import outline, shown_aggregates, spec_text
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.stages.kind import StageKind
@@ -82,12 +82,14 @@ class Windowed(StageKind):
         )
 
     def summary(self, stage: Stage) -> Iterator[str]:
-        for name, spec in self.aggregates.items():
+        if self.windowing.fill is not None:
+            yield f"fills windows without records: {self.windowing.fill}"
+        for name, spec in shown_aggregates(self.aggregates).items():
             yield f"{name} = {spec_text(spec)}"
 
     def lines(self, stage: Stage) -> Iterator[str]:
         for text in self.summary(stage):
-            yield f"emits: {text}"
+            yield text if text.startswith("fills ") else f"emits: {text}"
 
     def emitted_types(self, stage: Stage, types: InputTypes) -> dict[str, pa.DataType | None]:
         return {

@@ -271,6 +271,8 @@ class _Part:
         return values, by, also, valid if self._takes_nulls else None, kept
 
     def reset(self, rows: Int64Array) -> None:
+        if getattr(self._aggregate, "stays", False):
+            return
         self.release(rows)
         self._table.reset(rows, self._fields)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, assert_never, final
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
+from lowwater.engine.aggregates.filled import with_is_filled
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.stage_output import NOTHING, StageOutput, only
 from lowwater.engine.records.steps import (
@@ -47,6 +48,7 @@ from lowwater.triggers._machine import FedElements, Moments
 from lowwater.watermark import Hold
 
 if TYPE_CHECKING:
+    from lowwater.engine.window.filling import Filler
     from lowwater.engine.window.persistence import StoredState
     from lowwater.engine.window.spilling import SpilledWindows
 
@@ -81,6 +83,8 @@ class WindowOperator:
         clock: int = START_OF_TIME,
         signed: bool = False,
     ) -> None:
+        if windowing.fill is not None:
+            aggregates = with_is_filled(aggregates)
         self._windowing = windowing
         self._signed = signed
         if signed:
@@ -103,6 +107,11 @@ class WindowOperator:
             windowing.lateness_us > 0 and not self._machine.watches_completion
         )
         # A merge may leave a window smaller than it was.
+        self._filler: Filler | None = None
+        if windowing.fill is not None:
+            from lowwater.engine.window.filling import Filler
+
+            self._filler = Filler(self._state, windowing.fill)
         self._shrinks = windowing.windows.merge_scope == "key"
         self._output_watermark = START_OF_TIME
         # While an advance in portions is under way: the watermark before it, and the bound up to
@@ -264,6 +273,20 @@ class WindowOperator:
         keys = self._state.encode_keys(bundle.keys)
         keys = keys if element is None else keys[element]
         self._wait_for(spilled.load_touched(store, keys, start, end, self.watermark))
+        if (filler := self._filler) is not None:
+            late = end <= self.watermark
+            keys, end = keys[late], end[late]
+            self._load_behind(store, keys, end, filler.last_of(end), self.watermark)
+
+    def _load_behind(
+        self, store: StateStore, keys: Int64Array, end: Int64Array, until: Int64Array, upto: int
+    ) -> None:
+        """Load the windows behind some, up to the first that ends later than ``upto``."""
+        if self._filler is None or not self._spilled or not len(keys):
+            return
+        behind = self._filler.places(keys, end, until, upto)
+        handled = self._from if self._advancing is None else self._advancing[1]
+        self._wait_for(self._spilled.load_touched(store, *behind, handled))
 
     def load_due(self, store: StateStore, to: int) -> int | None:
         """Load from the store a portion of the windows that a watermark makes due.
@@ -279,11 +302,23 @@ class WindowOperator:
         from lowwater.engine.window import spilling
 
         spilled = self._spilled
-        if not spilled or to <= self._from or not spilled.is_due(to):
+        if not spilled or to <= self._from:
             return None
-        after = self._from if self._advancing is None else self._advancing[1]
-        rows, bound = spilled.load_due(store, to, after, spilling.AT_ONCE)
-        self._wait_for(rows)
+        bound = None
+        if spilled.is_due(to):
+            after = self._from if self._advancing is None else self._advancing[1]
+            # Which windows are filled as the input ends depends on the last one of each key.
+            whole = self._filler is not None and to == END_OF_TIME
+            at_once = END_OF_TIME if whole else spilling.AT_ONCE
+            rows, bound = spilled.load_due(store, to, after, at_once)
+            self._wait_for(rows)
+        if self._filler is not None and to < END_OF_TIME:
+            upto = to if bound is None else bound
+            rows = self._state.table.live()
+            end = self._state.table["end"][rows]
+            rows = rows[(end > self._from) & (end <= upto)]
+            keys, end = self._state.table["key"][rows], self._state.table["end"][rows]
+            self._load_behind(store, keys, end, self._filler.until(rows), upto)
         return bound
 
     def load_timers(self, store: StateStore, to: int) -> None:
@@ -518,6 +553,8 @@ class WindowOperator:
                 element, pair = slices.of_each(element)
                 rows = rows[pair]
         state.touch(touched)
+        if self._filler is not None:
+            self._schedule.at_watermark(self._filler.take(touched, self.watermark), self.watermark)
         if state.rule != "end":
             times = bundle.times if element is None else bundle.times[element]
             pick = kernels().max_at if state.rule == "latest" else kernels().min_at
@@ -571,6 +608,8 @@ class WindowOperator:
             return NOTHING
         self.watermark = to
         rows = dues.pop(reach)
+        if self._filler is not None:
+            rows = self._with_filled(self._filler, rows, before, upto)
         due = self._schedule.due(rows, before)
         end = self._state.table["end"][rows]
         completing = (end > before) & (end <= to)
@@ -596,6 +635,19 @@ class WindowOperator:
         _ = self.output_watermark  # releases the holds of windows that are gone
         self._state.forget_keys()
         return StageOutput(only(panes))
+
+    def _with_filled(self, filler: Filler, rows: Int64Array, before: int, upto: int) -> Int64Array:
+        """Open what is filled behind windows that an advance completes; return all that is due.
+
+        At the end of the input, windows without elements behind all of their keys' are gone.
+        """
+        end = self._state.table["end"][rows]
+        rows = np.concatenate((rows, filler.behind(rows[(end > before) & (end <= upto)], upto)))
+        if upto < END_OF_TIME:
+            return rows
+        gone = filler.beyond(rows)
+        self._state.drop(rows[gone])
+        return rows[~gone]
 
     def _advance_clock(self, to: int) -> StageOutput:
         """Evaluate the windows whose processing-time timers are due, in time order (S-O8)."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, cast, final, get_args
 
 from lowwater.display.text import shown
+from lowwater.engine.window.fill import Fill, checked_fill
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, nearest
 from lowwater.time import DurationLike, as_micros, duration, format_duration, meant
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
@@ -36,6 +37,8 @@ class Windowing:
         timestamps: The event time of a pane (S-H1).
         allow_data_loss: Why it is acceptable that the trigger may finish while elements are still
             admitted; without a reason that is an error (S-R3).
+        fill: How long windows without elements emit panes for a key that had some (S-F1): so many
+            windows behind the last with elements, ``"2 windows"``, or ``until_idle("1h")``.
 
     Raises:
         InvalidArgument: A value is of the wrong kind, or ``accumulation`` is required.
@@ -50,6 +53,7 @@ class Windowing:
     on_time: OnTime = "always"
     timestamps: TimestampRule = "end"
     allow_data_loss: str | None = None
+    fill: Fill | None = None
 
     def __post_init__(self) -> None:
         # A class has the methods of its instances, so isinstance alone lets FixedWindows through.
@@ -83,6 +87,9 @@ class Windowing:
                 f"{describe('allow_data_loss', self.allow_data_loss)} must be a reason in words",
                 hint='Write, say, allow_data_loss="only the first 100 matter"',
             )
+        if self.fill is not None:
+            fill = checked_fill(self.fill, self.windows, self.trigger, self.on_time)
+            object.__setattr__(self, "fill", fill)
         self._check_safe()
         self._check_mergeable()
         if self.accumulation is None:
