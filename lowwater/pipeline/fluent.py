@@ -26,7 +26,6 @@ from lowwater.engine.records.stage_output import TIME as EMITTED_TIME
 from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.stateless import AddWhole, require_names
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.engine.window.fill import Fill
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, explained, explains, nearest
 from lowwater.pipeline.checks import STEPS, checked_aggregates, key_names, require_key_columns
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from lowwater.engine.match.rules import Emit, RowsOut, Skip
     from lowwater.engine.over.rules import Late
     from lowwater.engine.process.outputs import Order
+    from lowwater.engine.window.fill import Fill
     from lowwater.pipeline.joins import JoinInputs
     from lowwater.pipeline.matches import Condition, Measure
     from lowwater.pipeline.over import RangeResult
@@ -480,11 +480,11 @@ class WindowedStream(GroupedRecords):
             from lowwater.pipeline.counted import count_stage
 
             stage = count_stage(stream, keyed._keys, keyed._names, windowing, aggregates)
-            return Pipeline(stage, *pane_types(stage, aggregates, stream._schema))
+            return Pipeline(stage, *pane_types(stage, stage.work.aggregates, stream._schema))
         if self._is_open:  # only now is it sure that windows fire
             windowing = windowing.with_(accumulation=None)
         stage = window_stage(stream, keyed._keys, keyed._names, windowing, aggregates)
-        return Pipeline(stage, *pane_types(stage, aggregates, stream._schema))
+        return Pipeline(stage, *pane_types(stage, stage.work.aggregates, stream._schema))
 
     if not TYPE_CHECKING:
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.aggregates._conditions import WHERE, with_condition_columns
-from lowwater.engine.aggregates.filled import IS_FILLED, with_is_filled
+from lowwater.engine.aggregates.built_in import IS_FILLED
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import Flow, Read, Stage, admission_of, is_signed
 from lowwater.engine.records.batch import HIDDEN
@@ -235,14 +235,12 @@ def window_stage(
     """Return the stage of windows and aggregates, checked as far as can be without running."""
     check_names(aggregates, names)
     check_adds_up(stream._flows)
-    if windowing.fill is not None:
-        if IS_FILLED in aggregates:
-            raise InvalidArgument(
-                f"an aggregate cannot be called {IS_FILLED!r}: panes of filled windows have that",
-                where="aggregate",
-                hint=f"Name it, as in aggregate(my_{IS_FILLED}=...)",
-            )
-        aggregates = with_is_filled(aggregates)
+    if windowing.fill is not None and IS_FILLED in aggregates:
+        raise InvalidArgument(
+            f"an aggregate cannot be called {IS_FILLED!r}: panes of filled windows have that",
+            where="aggregate",
+            hint=f"Name it, as in aggregate(my_{IS_FILLED}=...)",
+        )
     work = Windowed(windowing, dict(aggregates))
     stage = Stage(stream._flows, keys, names, work, stream._deduplication)
     if stage.signed:  # can the aggregates be computed from what is added and retracted?

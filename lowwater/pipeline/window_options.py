@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from lowwater.engine.graph.graph import Flow
-from lowwater.engine.window.fill import Fill
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline.checks import (
@@ -18,6 +17,9 @@ from lowwater.pipeline.checks import (
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
+
+if TYPE_CHECKING:
+    from lowwater.engine.window.fill import Fill
 
 
 @final

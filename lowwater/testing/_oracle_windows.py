@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,23 @@ def windows_of(windows: WindowFunction, at: int, columns: Mapping[str, Any]) -> 
             return sorted(_window(start, end) for start, end in assign(at))
     given = windows.assign(np.array([at], dtype=np.int64), {})
     return list(map(_window, given.start.tolist(), given.end.tolist()))
+
+
+def fillable(windowing: Windowing, had: Collection[Window]) -> set[Window]:
+    """Return the windows of a key that may be filled: behind those with elements (S-F1)."""
+    if windowing.fill is None:
+        return set()
+    return {one for window in had for one in followers(windowing, window)}.difference(had)
+
+
+def opens_next(windowing: Windowing, had: Collection[Window], watermark: int) -> bool:
+    """Return whether the window behind the complete ones of a key waits to be filled (S-F4)."""
+    if windowing.fill is None or watermark == END_OF_TIME:
+        return False
+    complete = [window for window in had if window.end <= watermark]
+    behind = {one for window in complete for one in followers(windowing, window)}
+    to_come = sorted(one for one in behind if one.end > watermark)
+    return bool(to_come) and to_come[0] not in had
 
 
 def followers(windowing: Windowing, window: Window) -> list[Window]:

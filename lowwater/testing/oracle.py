@@ -43,7 +43,7 @@ from lowwater.testing._oracle_triggers import (
     ready,
     watermark_wakes,
 )
-from lowwater.testing._oracle_windows import followers, merge_sets, windows_of
+from lowwater.testing._oracle_windows import fillable, merge_sets, opens_next, windows_of
 from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.time import END_OF_TIME, Instant, saturating_add
 from lowwater.windows import Window
@@ -345,30 +345,14 @@ class _Oracle:
         """S-F1: open those that the watermark now completes; it was at ``before``."""
         for key, had in self.had.items():
             last = max(window.start for window in had)
-            for window in sorted(self._fillable(key)):
+            for window in sorted(fillable(self.windowing, had)):
                 at_end = self.watermark == END_OF_TIME
                 if before < window.end <= self.watermark and (not at_end or window.start < last):
                     self.open[key, window] = _Open(key, window, build(self.windowing.trigger))
 
-    def _fillable(self, key: Any) -> set[Window]:
-        """Return the windows of a key that are behind others of it, and had no elements."""
-        if self.windowing.fill is None:
-            return set()
-        had = self.had.get(key, set())
-        behind = {one for window in had for one in followers(self.windowing, window)}
-        return behind - had
-
     def next_to_fill(self) -> int:
-        """Return for how many keys the window behind the last complete one is to be filled."""
-        if self.windowing.fill is None or self.watermark == END_OF_TIME:
-            return 0
-        found = 0
-        for key, had in self.had.items():
-            complete = [window for window in had if window.end <= self.watermark]
-            behind = {one for window in complete for one in followers(self.windowing, window)}
-            to_come = sorted(one for one in behind if one.end > self.watermark)
-            found += bool(to_come) and to_come[0] not in had
-        return found
+        """Return for how many keys a window is open that has had no elements (S-F4)."""
+        return sum(opens_next(self.windowing, had, self.watermark) for had in self.had.values())
 
     # -- firing -----------------------------------------------------------------------------
 
@@ -492,8 +476,8 @@ class _Oracle:
         held = {key for key, _ in (*self.open, *self.finished)}
         held |= {  # S-F4: the window that may be filled next keeps the key
             key
-            for key in self.had
-            if any(window.end > self.watermark for window in self._fillable(key))
+            for key, had in self.had.items()
+            if any(window.end > self.watermark for window in fillable(self.windowing, had))
         }
         self.places = {key: place for key, place in self.places.items() if key in held}
 

@@ -25,6 +25,7 @@ from tests.property import ranked
 
 HERE = Path(__file__).parent
 RULES = {f"S-O{n}" for n in range(1, 9)} | {f"S-P{n}" for n in range(1, 6)}
+RULES |= {"S-F1", "S-F2", "S-F3", "S-F4"}
 RULES |= {"S-A1", "S-A2", "S-A3", "S-R1", "S-R2", "S-H1", "S-W2", "S-W3", "S-W6", "S-W7", "S-T2"}
 FUNCTIONS: dict[str, tuple[Any, Callable[[list[Any]], Any]]] = {
     "collect": (lw.collect(), list),
@@ -63,8 +64,8 @@ CASES = list(load())
 def windowing_of(case: dict[str, Any]) -> lw.Windowing:
     fields = {name: case[name] for name in FIELDS if name in case}
     scope = {name: getattr(lw, name) for name in dir(lw)} | vars(custom)
-    for name in ("windows", "trigger"):
-        if name in fields:
+    for name in ("windows", "trigger", "fill"):
+        if name in fields and (name != "fill" or "(" in fields[name]):
             fields[name] = eval(fields[name], scope)
     return lw.Windowing(**fields)
 

@@ -1,4 +1,4 @@
-"""Goldens of windows of a number of records: apart, overlapping, and stages over them."""
+"""Goldens of windows of a number of records, and of windows without records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import lowwater as lw
 from lowwater.pipeline.outputs import Writing
 from tests.goldens.golden import Golden
 from tests.goldens.rows import feed_sides
-from tests.goldens.windows import CLOCK, read, written
+from tests.goldens.windows import CLOCK, OFTEN, read, written
 
 
 def counts() -> list[Writing]:
@@ -27,4 +27,36 @@ def counts() -> list[Writing]:
     return written(apart, moving, again, timed)
 
 
-GOLDENS = (Golden(name="counted", feed=feed_sides, outputs=counts, clock=CLOCK),)
+def filled() -> list[Writing]:
+    """Windows without records of each kind, in each mode, and a stage over them."""
+    keyed = read("left").select("at", "arrived", "id", "key", "v", "big", "s", "dec").key_by("key")
+    results: dict[str, Any] = {
+        "n": lw.count(), "mean": lw.mean("v"), "total": lw.sum("dec"), "texts": lw.collect("s"),
+    }  # fmt: skip
+    fixed = keyed.window(
+        lw.FixedWindows("30s"), fill="3 windows", allowed_lateness="50s", accumulation="retracting"
+    )
+    sliding = keyed.window(
+        lw.SlidingWindows("60s", "20s"), fill=lw.until_idle("2m"), trigger=OFTEN,
+        allowed_lateness="50s", accumulation="discarding",
+    )  # fmt: skip
+    days = keyed.window(lw.CalendarWindows(days=1), fill="1 window")
+    first = fixed.aggregate(**results).named("fixed")
+    again = (
+        first.key_by("key")
+        .window(lw.FixedWindows("2m"), fill="2 windows", accumulation="retracting")
+        .aggregate(panes=lw.count(), n=lw.sum("n"))
+        .named("again")
+    )
+    return written(
+        first,
+        sliding.aggregate(n=lw.count(), total=lw.sum("v")).named("sliding"),
+        days.aggregate(**results).named("days"),
+        again,
+    )
+
+
+GOLDENS = (
+    Golden(name="counted", feed=feed_sides, outputs=counts, clock=CLOCK),
+    Golden(name="filled", feed=feed_sides, outputs=filled, clock=CLOCK),
+)

@@ -256,6 +256,16 @@ for name, keys in {
     "bool and large keys": ("b", "big"),
 }.items():
     case(name, windowed(WINDOWS["fixed"], ADDING, *keys), is_short=name == "several keys")
+for name in ("fixed", "sliding", "calendar"):
+    case(
+        f"{name} windows, filled",
+        windowed(
+            WINDOWS[name], ADDING, "i", fill="3 windows", **PATIENT, accumulation="retracting"
+        ),
+        content="final",
+        is_large=name == "sliding",
+    )
+case("filled until idle", windowed(WINDOWS["fixed"], NUMBERS, fill=lw.until_idle("5m")))
 case("always closing", windowed(WINDOWS["fixed"], ADDING, closing="always", on_time="if_new"))
 case(
     "the earliest time",

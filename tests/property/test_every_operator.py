@@ -15,7 +15,7 @@ import pytest
 
 import lowwater
 from lowwater.engine import aggregates
-from lowwater.engine.aggregates import ranked_specs
+from lowwater.engine.aggregates import filled, ranked_specs
 from lowwater.engine.aggregates.specs import BuiltIn
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.process.cells import CELLS
@@ -81,7 +81,7 @@ def test_every_aggregate_has_a_case() -> None:
     }
     known = {
         name
-        for module in (aggregates, ranked_specs)
+        for module in (aggregates, ranked_specs, filled)
         for name, each in inspect.getmembers(module, inspect.isfunction)
         if inspect.signature(each).return_annotation == "BuiltIn" and not name.startswith("_")
     }

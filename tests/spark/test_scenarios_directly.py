@@ -43,7 +43,8 @@ def golden_case(case: dict[str, Any]) -> Case:
 def check(case: Case, table: Any) -> None:
     """Compare rows with what the engine gives for the same case, in every field and in order."""
     wanted = case.scenario.run_windowing(case.windowing, aggregate=case.aggregates)
-    assert panes_of(table, tuple(case.aggregates)) == wanted_panes(wanted.panes)
+    names = (*case.aggregates, *(() if case.windowing.fill is None else ("is_filled",)))
+    assert panes_of(table, names) == wanted_panes(wanted.panes)
     late = [
         (record["value"], key, start, end, reason)
         for text, key, start, end, reason in late_of(table)

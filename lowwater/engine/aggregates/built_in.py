@@ -21,6 +21,9 @@ Make: TypeAlias = Callable[..., Aggregate]
 VALUE = "value"
 """The column that holds plain elements of element-wise sources."""
 
+IS_FILLED = "is_filled"
+"""The result that says whether a window has had no elements: see :mod:`.filled`."""
+
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
 
+from lowwater.engine.aggregates import specs
 from lowwater.engine.aggregates._base import (
     Aggregate,
     AggregateInput,
@@ -17,14 +18,11 @@ from lowwater.engine.aggregates._base import (
     State,
     StateColumn,
 )
-from lowwater.engine.aggregates.built_in import BuiltIn
-from lowwater.engine.aggregates.specs import all as every
+from lowwater.engine.aggregates.built_in import IS_FILLED, BuiltIn
 from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import NONE
 from lowwater.time import START_OF_TIME, Int64Array
 
-IS_FILLED = "is_filled"
-"""What it is called among the results."""
 HAS_ELEMENTS = START_OF_TIME
 """The state of a window with elements; in one without, until when those behind it are filled."""
 
@@ -32,7 +30,7 @@ HAS_ELEMENTS = START_OF_TIME
 def is_filled() -> BuiltIn:
     """Return the aggregate that says whether a window has no elements."""
     return BuiltIn(
-        IS_FILLED, None, "nothing", _filled, make_signed=_filled, differs=True, rejoins=every,
+        IS_FILLED, None, "nothing", _filled, make_signed=_filled, differs=True, rejoins=specs.all,
         orderless=True,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lowwater.display.text import shown
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates.filled import IS_FILLED
+from lowwater.engine.aggregates.built_in import IS_FILLED
 from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication

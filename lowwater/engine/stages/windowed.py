@@ -32,10 +32,21 @@ from lowwater.time import Int64Array
 @final
 @dataclass(frozen=True, slots=True)
 class Windowed(StageKind):
-    """The work of a stage with windows, triggers and aggregates."""
+    """The work of a stage with windows, triggers and aggregates.
+
+    Args:
+        windowing: The windows and the rest.
+        aggregates: The aggregates by name; where windows are filled, ``is_filled`` is added.
+    """
 
     windowing: Windowing
     aggregates: Mapping[str, AggregateSpec]
+
+    def __post_init__(self) -> None:
+        if self.windowing.fill is not None:
+            from lowwater.engine.aggregates.filled import with_is_filled
+
+            object.__setattr__(self, "aggregates", with_is_filled(self.aggregates))
 
     stored_as: ClassVar[str] = "windows"
     noun: ClassVar[str] = "windowed stage"

@@ -12,7 +12,8 @@ from typing import final
 
 import numpy as np
 
-from lowwater.engine.aggregates.filled import HAS_ELEMENTS, IS_FILLED
+from lowwater.engine.aggregates.built_in import IS_FILLED
+from lowwater.engine.aggregates.filled import HAS_ELEMENTS
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.window.fill import Fill, following, last_filled
 from lowwater.engine.window.window_state import WindowState

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, assert_never, final
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
-from lowwater.engine.aggregates.filled import with_is_filled
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.stage_output import NOTHING, StageOutput, only
 from lowwater.engine.records.steps import (
@@ -84,6 +83,8 @@ class WindowOperator:
         signed: bool = False,
     ) -> None:
         if windowing.fill is not None:
+            from lowwater.engine.aggregates.filled import with_is_filled
+
             aggregates = with_is_filled(aggregates)
         self._windowing = windowing
         self._signed = signed

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, cast, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, final, get_args
 
 from lowwater.display.text import shown
-from lowwater.engine.window.fill import Fill, checked_fill
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, nearest
 from lowwater.time import DurationLike, as_micros, duration, format_duration, meant
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
 from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.triggers._values import _require_trigger
 from lowwater.windows import MergeScope, MergingWindowFunction, WindowFunction
+
+if TYPE_CHECKING:
+    from lowwater.engine.window.fill import Fill
 
 Accumulation: TypeAlias = Literal["discarding", "accumulating", "retracting"]
 Closing: TypeAlias = Literal["if_new", "always"]
@@ -88,6 +90,8 @@ class Windowing:
                 hint='Write, say, allow_data_loss="only the first 100 matter"',
             )
         if self.fill is not None:
+            from lowwater.engine.window.fill import checked_fill
+
             fill = checked_fill(self.fill, self.windows, self.trigger, self.on_time)
             object.__setattr__(self, "fill", fill)
         self._check_safe()
