@@ -3,6 +3,8 @@
 It shares no code with the engine but the values (windows, triggers, panes), and is written to be
 read beside the contract rather than to be fast. Property tests hold the engine equal to it.
 
+The file is long because one step of the contract is read from its top to its bottom, rule by rule.
+
 Where the contract leaves room, these decisions hold here and in the engine:
 
 - A key's place in the order (end, start, first-seen key) is when it came to hold state: one that
