@@ -279,12 +279,35 @@ class WindowOperator:
         from lowwater.engine.window import spilling
 
         spilled = self._spilled
-        if not spilled or to <= self._from or not spilled.is_due(to):
+        if not spilled or to <= self._from:
             return None
         after = self._from if self._advancing is None else self._advancing[1]
-        rows, bound = spilled.load_due(store, to, after, spilling.AT_ONCE)
-        self._wait_for(rows)
+        bound = None
+        if spilled.is_due(to):
+            rows, bound = spilled.load_due(store, to, after, spilling.AT_ONCE)
+            self._wait_for(rows)
+        if self._state.nested is not None:
+            self._load_longer(store, spilled, after, to if bound is None else bound)
         return bound
+
+    def _load_longer(
+        self, store: StateStore, spilled: SpilledWindows, after: int, upto: int
+    ) -> None:
+        """Load from the store the windows that what completes in an advance is added to."""
+        if self._state.nested is None or self._schedule.by_watermark.first > upto:
+            return
+        from lowwater.engine.window.prefixes import NO_END, LongerWindows
+
+        table = self._state.table
+        rows = table.live()
+        ends = table["end"][rows]
+        rows = rows[(ends > after) & (ends <= upto)]
+        start = table["start"][rows]
+        # Those between are in memory, or opened on the way.
+        end = LongerWindows(self._state.nested).after(start, upto)
+        some = end != NO_END
+        keys = table["key"][rows[some]]
+        self._wait_for(spilled.load_touched(store, keys, start[some], end[some], upto))
 
     def load_timers(self, store: StateStore, to: int) -> None:
         """Load from the store what has timers due at a clock; before the step to there."""
@@ -581,9 +604,11 @@ class WindowOperator:
         # The queue is lazy: a row is popped at the time it was queued for, which may have moved
         # since.
         dues.push(rows[~now], due[~now])
-        rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
+        rows, due, completing = rows[now], turn[now], completing[now]
         if not rows.size:
             return NOTHING
+        rows, due, completing = self._carry(rows, due, completing, before, upto)
+        end = self._state.table["end"][rows]
         complete = end <= to
         expired = self._placement.expiry(end) <= to
         moments = Moments(complete, False, self.clock, to)
@@ -596,6 +621,37 @@ class WindowOperator:
         _ = self.output_watermark  # releases the holds of windows that are gone
         self._state.forget_keys()
         return StageOutput(only(panes))
+
+    def _carry(
+        self, rows: Int64Array, due: Int64Array, completing: Mask, before: int, upto: int
+    ) -> tuple[Int64Array, Int64Array, Mask]:
+        """Add what windows that complete hold to longer ones, if elements are kept in the shortest.
+
+        Args:
+            rows: What is handled now.
+            due: When each has its turn.
+            completing: Which of them complete.
+            before: The watermark before the advance.
+            upto: Until when due windows are handled.
+
+        Returns:
+            The same, with windows that were opened by that and complete too.
+        """
+        if self._state.nested is None:
+            return rows, due, completing
+        from lowwater.engine.window.prefixes import carry  # few runs need it
+
+        table = self._state.table
+        opened, reached = carry(self._state, rows[completing], upto)
+        if reached.size:
+            self._schedule.at_watermark(reached, before)
+            if self._holds_at_once:
+                self._schedule.holds.note(reached)
+        if opened.size:
+            rows = np.concatenate((rows, opened))
+            due = np.concatenate((due, table["end"][opened]))
+            completing = np.concatenate((completing, np.ones(len(opened), dtype=np.bool_)))
+        return rows, due, completing
 
     def _advance_clock(self, to: int) -> StageOutput:
         """Evaluate the windows whose processing-time timers are due, in time order (S-O8)."""
