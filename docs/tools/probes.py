@@ -131,6 +131,7 @@ def probes() -> Iterator[Probe]:
     for windows in (
         lw.FixedWindows("1m"),
         lw.SlidingWindows("1m", "30s"),
+        lw.CumulativeWindows("1m", "20s"),
         lw.Sessions("15s"),
         lw.Sessions("15s", merge_touching=True),
         lw.GlobalWindow(),

@@ -87,6 +87,7 @@ _NAMES_ELSEWHERE = {
         "Hop HopWindows HoppingWindow HoppingWindows SlidingWindow SlidingEventTimeWindows Slide "
         "hop hopping sliding"
     ),
+    "CumulativeWindows": "Cumulate CumulateWindows CumulatingWindows CumulativeWindow cumulate",
     "Sessions": (
         "Session SessionWindow SessionWindows EventTimeSessionWindows session session_window"
     ),

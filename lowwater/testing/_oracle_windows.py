@@ -18,6 +18,7 @@ from lowwater.time import (
     saturating_add,
 )
 from lowwater.windows import (
+    CumulativeWindows,
     CustomWindows,
     FixedWindows,
     GlobalWindow,
@@ -38,6 +39,12 @@ def windows_of(windows: WindowFunction, at: int, columns: Mapping[str, Any]) -> 
             last = at - (at - windows.offset_us) % windows.period_us  # S-W2
             starts = range(last, at - windows.size_us, -windows.period_us)
             return [_span(start, windows.size_us) for start in reversed(starts)]
+        case CumulativeWindows(timezone=None):
+            start = at - (at - windows.offset_us) % windows.size_us  # S-W8
+            last = start + windows.size_us
+            ends = [*range(start + windows.step_us, last, windows.step_us), last]
+            cut = max(START_OF_TIME, start)
+            return [_window(cut, end) for end in _distinct_ends(ends) if end > at]
         case Sessions():
             gap = windows.gap_us
             return [_span(at, duration(columns[windows.columns[0]]) if gap is None else gap)]
@@ -117,6 +124,11 @@ def _overlapping(active: Sequence[Window], *, touching: bool) -> list[tuple[list
         else:
             sets.append(([window], window))
     return sets
+
+
+def _distinct_ends(ends: Sequence[int]) -> list[int]:
+    """Return instants, those beyond the end of time as one there."""
+    return sorted({min(end, END_OF_TIME) for end in ends})
 
 
 def _span(start: int, size: int) -> Window:

@@ -56,6 +56,7 @@ from lowwater.triggers import (
 )
 from lowwater.windows import (
     CalendarWindows,
+    CumulativeWindows,
     FixedWindows,
     GlobalWindow,
     Sessions,
@@ -136,7 +137,7 @@ def windows(
     gap_column: str | None = None,
     unit: DurationLike = "1s",
 ) -> st.SearchStrategy[WindowFunction]:
-    """Return window functions: fixed, sliding (some with gaps between them), global, sessions.
+    """Return window functions: fixed, sliding (some with gaps), cumulative, global, sessions.
 
     Args:
         merging: Whether windows merge; by default some do.
@@ -153,7 +154,12 @@ def windows(
             where="windows",
             hint="Leave out merging=False, or gap_column",
         )
-    plain = st.one_of(fixed_windows(unit=unit), sliding_windows(unit=unit), st.just(GlobalWindow()))
+    plain = st.one_of(
+        fixed_windows(unit=unit),
+        sliding_windows(unit=unit),
+        cumulative_windows(unit=unit),
+        st.just(GlobalWindow()),
+    )
     joined = sessions(gap_column=gap_column, unit=unit)
     if merging is None:
         return plain | joined
@@ -173,6 +179,20 @@ def sliding_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[WindowFun
     size, period = durations(most=12, unit=unit), durations(least=2, unit=unit)
     return st.builds(
         SlidingWindows, size, period, st.just(0) | durations(least=0, most=5, unit=unit)
+    )
+
+
+@_kept
+def cumulative_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[WindowFunction]:
+    """Return cumulative windows; of some the step does not divide the size."""
+    return st.builds(
+        lambda parts, rest, step, offset: CumulativeWindows(
+            parts * step + min(rest, step), step, offset=offset
+        ),
+        st.integers(1, 5),
+        st.just(0) | durations(most=3, unit=unit),
+        durations(most=5, unit=unit),
+        st.just(0) | durations(least=0, most=5, unit=unit),
     )
 
 
@@ -590,6 +610,7 @@ def _register() -> None:
         Window: st.builds(_window, timestamps(), durations()),
         FixedWindows: fixed_windows(),
         SlidingWindows: sliding_windows(),
+        CumulativeWindows: cumulative_windows(),
         Sessions: sessions(),
         CalendarWindows: st.sampled_from(
             [CalendarWindows(days=1), CalendarWindows(weeks=1), CalendarWindows(months=1)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, final, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, describe
@@ -100,6 +101,7 @@ class Merged:
 
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
+Mask: TypeAlias = NDArray[np.bool_]
 
 
 @runtime_checkable
@@ -130,6 +132,22 @@ class SlicedWindowFunction(WindowFunction, Protocol):
 
     def slice_starts(self, times: Int64Array, /) -> Int64Array | None:
         """Return the first instant of each element's slice, int64, shape (n,); or ``None``."""
+        ...
+
+
+@runtime_checkable
+class NestedWindowFunction(WindowFunction, Protocol):
+    """AssignWindows by event time alone, where windows with one start contain each other.
+
+    An element of one of them is in all longer ones. Those of different starts do not overlap.
+    """
+
+    def shortest(self, times: Int64Array, /) -> Assignment:
+        """Return the shortest window of each element: the first of those of ``assign``."""
+        ...
+
+    def ends(self, start: int, /) -> Int64Array:
+        """Return the ends of all windows with a start, rising, int64."""
         ...
 
 

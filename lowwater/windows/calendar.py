@@ -12,7 +12,7 @@ import numpy as np
 
 from lowwater.errors import InvalidArgument, constructor, describe, nearest
 from lowwater.time import DAY_US, Int64Array, instant
-from lowwater.windows._base import Assignment, Columns, MergeScope
+from lowwater.windows._base import Assignment, Columns, Mask, MergeScope
 
 Weekday: TypeAlias = Literal[
     "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"
@@ -78,7 +78,7 @@ class CalendarWindows:
                     f"{describe(unit, count)} must be an int from 1 to {_MOST[unit]}",
                     hint=f"Write, say, CalendarWindows({unit}=1)",
                 )
-        _zone(self.timezone)
+        require_zone(self.timezone)
         if self.week_starts not in get_args(Weekday):
             raise InvalidArgument(
                 f"{describe('week_starts', self.week_starts)} is not a day of the week",
@@ -112,7 +112,7 @@ class CalendarWindows:
         the years that calendars cover (1 to 9999, less a few days) belongs to no window: it goes
         to the late output with reason ``unwindowed``.
         """
-        outside = (times < _EARLIEST) | (times >= _LATEST)
+        outside = outside_calendars(times)
         if not outside.any():
             return self._assign_within(times)
         inside = np.flatnonzero(~outside)
@@ -172,6 +172,33 @@ class CalendarWindows:
         return f"CalendarWindows({body})"
 
 
+def outside_calendars(times: Int64Array) -> Mask:
+    """Return which times are outside the years that calendars cover: 1 to 9999, less a few days."""
+    return (times < _EARLIEST) | (times >= _LATEST)
+
+
+def day_spans(
+    times: Int64Array, timezone: str, days: int, offset_us: int
+) -> tuple[Int64Array, Int64Array]:
+    """Return the start and the end of the days that hold times within :func:`outside_calendars`.
+
+    Args:
+        times: The times, int64, shape (n,).
+        timezone: The time zone.
+        days: How many days are one; they are counted from 1970-01-01.
+        offset_us: How long after midnight they start, on the clock there; below ``days``.
+    """
+    if not times.size:
+        return times, times
+    # The local date differs from the UTC date by at most one, and the offset moves starts on.
+    near = _distinct((times - offset_us) // DAY_US)
+    first = np.unique(np.concatenate([near - 1, near, near + 1]) // days)
+    periods = np.unique(np.concatenate([first, first + 1])).tolist()
+    edges = np.unique(np.array([_clock(timezone, p * days, offset_us) for p in periods]))
+    at = np.searchsorted(edges, times, side="right")
+    return edges[at - 1], edges[at]
+
+
 def _distinct(days: Int64Array) -> Int64Array:
     """Return the distinct values, sorted. O(n) while their span is about n or less."""
     low, high = int(days.min()), int(days.max())
@@ -180,17 +207,22 @@ def _distinct(days: Int64Array) -> Int64Array:
     return np.unique(days)
 
 
-@lru_cache(maxsize=65_536)
 def _midnight(timezone: str, day: int) -> int:
-    """Return the first instant of a local date, given as days since 1970-01-01.
+    """Return the first instant of a local date, given as days since 1970-01-01."""
+    return _clock(timezone, day, 0)
+
+
+@lru_cache(maxsize=65_536)
+def _clock(timezone: str, day: int, offset_us: int) -> int:
+    """Return the first instant at which a clock is some time past the midnight of a date.
 
     Dates that ``datetime`` cannot represent are treated as UTC.
     """
     try:
-        local = (_EPOCH + timedelta(days=day)).replace(tzinfo=_zone(timezone))
-        return _first_instant(local)
+        wall = _EPOCH + timedelta(days=day, microseconds=offset_us)
+        return _first_instant(wall.replace(tzinfo=require_zone(timezone)))
     except OverflowError:
-        return day * DAY_US
+        return day * DAY_US + offset_us
 
 
 def _first_instant(midnight: datetime) -> int:
@@ -212,7 +244,8 @@ def _first_instant(midnight: datetime) -> int:
     return high
 
 
-def _zone(name: str) -> ZoneInfo:
+def require_zone(name: str) -> ZoneInfo:
+    """Return a time zone; raise ``InvalidArgument`` if it is not known."""
     hint = 'Use, say, "Europe/Berlin" or "UTC"'
     if isinstance(name, str) and name:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lowwater as lw
-from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates import AggregateSpec, combiner_of
 from lowwater.engine.window.windowing import Accumulation
 from lowwater.pipeline import Pipeline, Stream
 from lowwater.pipeline.outputs import Writing
@@ -357,12 +357,30 @@ def chains() -> list[Writing]:
     return written(first, second, third, subtracted, sessions)
 
 
+def cumulative() -> list[Writing]:
+    """Windows that share their start: kept once, and each with state of its own."""
+    found, records = [], read().filter(NO_NAN)
+    numbers = {name: one for name, one in AGGREGATES.items() if combiner_of(one) is None}
+    for mode in MODES:
+        for name, trigger in (("once", lw.AfterWatermark(late=lw.Always())), ("each", OFTEN)):
+            of = records.key_by("key").window(
+                lw.CumulativeWindows("60s", step="15s"), trigger=trigger, accumulation=mode,
+                allowed_lateness="30s",
+            )  # fmt: skip
+            of_all = numbers if (mode, name) == ("retracting", "once") else SUMS
+            found.append(of.aggregate(**of_all).named(f"{name} {mode}"))
+    days = lw.CumulativeWindows("1d", step="6h", offset="1h", timezone="Europe/Berlin")
+    found.append(records.key_by("key").window(days).aggregate(**SUMS).named("days"))
+    return written(*found)
+
+
 GOLDENS = [
     Golden(name="window-kinds", feed=feed_parquet, outputs=kinds, clock=CLOCK, stop=3),
     Golden(
         name="aggregates", feed=feed_parquet, outputs=aggregates, clock=CLOCK, killed=False,
         point="after the write",
     ),
+    Golden(name="cumulative", feed=feed_parquet, outputs=cumulative, clock=CLOCK, stop=3),
     Golden(name="triggers", feed=feed_parquet, outputs=triggers, clock=CLOCK, stop=3),
     Golden(name="keys", feed=feed_parquet, outputs=keys, clock=CLOCK, killed=False),
     Golden(

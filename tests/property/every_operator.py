@@ -72,6 +72,7 @@ def merge_overlapping(active: Sequence[Window]) -> custom_windows.MergeSets:
 WINDOWS: dict[str, Any] = {
     "fixed": lw.FixedWindows("40s"),
     "sliding": lw.SlidingWindows("60s", "20s"),
+    "cumulative": lw.CumulativeWindows("60s", "20s"),
     "gaps between": lw.SlidingWindows("20s", "30s"),
     "sessions": lw.Sessions("7s"),
     "touching sessions": lw.Sessions("4s", merge_touching=True),
@@ -233,12 +234,13 @@ for name, trigger in TRIGGERS.items():
             is_short=(name, mode) in (("by the clock", "accumulating"), ("custom", "retracting")),
         )
 for name, aggregates in FAMILIES.items():
-    for windows in ("fixed", "sliding", "sessions"):
+    for windows in ("fixed", "sliding", "cumulative", "sessions"):
         case(
             f"{name} in {windows} windows",
             windowed(WINDOWS[windows], aggregates),
             is_short=(windows == "sessions") == (name in ("numbers", "combined")),
-            is_large=(name, windows) in (("numbers", "sliding"), ("lists", "sessions")),
+            is_large=(name, windows)
+            in (("numbers", "sliding"), ("numbers", "cumulative"), ("lists", "sessions")),
             has_workers=name == "combined",
         )
     case(
@@ -284,6 +286,20 @@ case(
     "a group of records",
     lambda stream: stream.key_by("i").window(WINDOWS["fixed"]).group(),
 )
+
+
+for mode in MODES:
+    case(
+        f"late records of cumulative windows, {mode}",
+        windowed(
+            WINDOWS["cumulative"],
+            ADDING | {"all": lw.collect("n")} if mode != "discarding" else ADDING,
+            accumulation=mode,
+            **PATIENT,
+        ),
+        content="final",
+        is_short=mode == "retracting",
+    )
 
 
 # -- chains --------------------------------------------------------------------------------------
@@ -348,7 +364,8 @@ for how, unmatched in product(HOWS, UNMATCHED):
         is_large=(how, unmatched) == ("outer", "early"),
     )  # fmt: skip
 for how in HOWS:
-    for name in ("fixed", "sliding", "sessions"):
+    of = ("fixed", "sliding", "sessions", *(("cumulative",) if how == "outer" else ()))
+    for name in of:
         case(
             f"{how} join in {name} windows",
             joined(("k", "g"), within=WINDOWS[name], how=how),

@@ -47,6 +47,11 @@ def sliding() -> st.SearchStrategy[WindowFunction]:
     return strategies.sliding_windows()
 
 
+def cumulative() -> st.SearchStrategy[WindowFunction]:
+    """Windows that share their start."""
+    return strategies.cumulative_windows()
+
+
 def sessions() -> st.SearchStrategy[WindowFunction]:
     """Sessions with one gap or a gap per element, merging when they touch or not."""
     return strategies.sessions(gap_column="gap")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.time import (
+    DAY_US,
     END_OF_TIME,
     LAST_EVENT_TIME,
     START_OF_TIME,
@@ -17,6 +18,7 @@ from lowwater.time import (
 )
 from lowwater.windows import (
     CalendarWindows,
+    CumulativeWindows,
     CustomWindows,
     FixedWindows,
     GlobalWindow,
@@ -35,6 +37,20 @@ OFFSETS = st.integers(-100, 100)
 
 FIXED = st.builds(FixedWindows, SMALL | SIZES, OFFSETS)
 SLIDING = st.builds(SlidingWindows, SMALL, SMALL, OFFSETS)
+CUMULATIVE = st.builds(
+    lambda steps, rest, step, offset, zone: (
+        CumulativeWindows(steps * step + rest % step, step, offset=offset)
+        if zone is None
+        else CumulativeWindows(
+            steps * DAY_US, (rest + 1) * 3_600_000_000, offset=offset, timezone=zone
+        )
+    ),
+    SMALL,
+    SMALL,
+    SMALL,
+    OFFSETS,
+    st.sampled_from([None, "UTC", "Europe/Berlin", "America/Sao_Paulo"]),
+)
 SESSIONS = st.builds(Sessions, SMALL | SIZES, merge_touching=st.booleans())
 CALENDAR = st.one_of(
     *(
@@ -68,8 +84,10 @@ def rows(windows: WindowFunction, times: Int64Array) -> list[list[tuple[int, int
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[WindowFunction, list[int]]:
-    windows: WindowFunction = draw(FIXED | SLIDING | SESSIONS | CALENDAR | st.just(GlobalWindow()))
-    times = CALENDAR_TIME if isinstance(windows, CalendarWindows) else ANY_TIME | NEAR
+    windows: WindowFunction = draw(
+        FIXED | SLIDING | CUMULATIVE | SESSIONS | CALENDAR | st.just(GlobalWindow())
+    )
+    times = CALENDAR_TIME if getattr(windows, "timezone", None) else ANY_TIME | NEAR
     return windows, draw(st.lists(times, max_size=30))
 
 
@@ -83,7 +101,7 @@ def test_each_window_holds_its_element_and_no_window_comes_twice(
         assert all(start <= at < end for start, end in made)
         assert len(set(made)) == len(made)
         assert made == sorted(made)
-        if not isinstance(windows, SlidingWindows):
+        if not isinstance(windows, SlidingWindows | CumulativeWindows):
             assert len(made) == 1
 
 
@@ -120,6 +138,32 @@ def test_sliding_windows_are_all_those_that_hold_the_element(
     for at, windows in zip(times, made, strict=True):
         starts = [s for s in range(at - size + 1, at + 1) if (s - offset) % period == 0]
         assert windows == [(s, s + size) for s in starts]
+
+
+@given(st.lists(CALENDAR_TIME, min_size=1, max_size=30), CUMULATIVE)
+def test_cumulative_windows_divide_a_day(times: list[int], windows: CumulativeWindows) -> None:
+    """S-W8: they share their start, and end step by step, the last one with the day."""
+    at = np.array(times, dtype=np.int64)
+    shortest = windows.shortest(at)
+    for number, (time, made) in enumerate(zip(times, rows(windows, at), strict=True)):
+        starts, ends = {start for start, _ in made}, [end for _, end in made]
+        assert len(starts) == 1
+        (start,) = starts
+        assert (shortest.start[number], shortest.end[number]) == made[0]
+        assert made[0][1] - windows.step_us <= time
+        every = windows.ends(start).tolist()
+        assert ends == [end for end in every if end > time]
+        assert all(end == start + (k + 1) * windows.step_us for k, end in enumerate(every[:-1]))
+        assert 0 < every[-1] - (every[-2] if len(every) > 1 else start) <= windows.step_us
+        if windows.timezone is None:
+            assert every[-1] - start == windows.size_us
+        else:
+            day = CalendarWindows(days=windows.size_us // DAY_US, timezone=windows.timezone)
+            if not windows.offset_us:
+                assert rows(day, np.array([time])) == [[(start, every[-1])]]
+        if every[-1] <= max(times):
+            [[(following, _), *_]] = rows(windows, np.array([every[-1]]))
+            assert following == every[-1]
 
 
 @given(st.lists(CALENDAR_TIME, min_size=1, max_size=30), CALENDAR)

@@ -38,6 +38,7 @@ from lowwater.engine.records.steps import (
 )
 from lowwater.engine.window import spilling
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.placement import nested_windows
 from lowwater.engine.window.schedule import RowQueue
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.bag import Bag
@@ -56,7 +57,7 @@ SECOND = own.SECOND
 START = 1_000 * SECOND
 AGGREGATES = {"all": lw.collect("value"), "n": lw.count(), "sum": lw.sum("value")}
 PLAIN: dict[str, Any] = {"all": list, "n": len, "sum": sum}
-WINDOWS = own.fixed() | own.sliding() | own.sessions() | own.MERGING_CUSTOM
+WINDOWS = own.fixed() | own.sliding() | own.cumulative() | own.sessions() | own.MERGING_CUSTOM
 CASES = st.tuples(
     own.windowings(WINDOWS) | own.filling(), st.sampled_from(["small memory", "store"])
 )
@@ -185,9 +186,14 @@ class OperatorMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         self.operator._check()
         opened = len(self.oracle.open) + self.oracle.next_to_fill()
-        assert self.operator.open_windows == opened
         rows = opened + len(self.oracle.finished)
-        assert self.operator.state_rows == rows
+        if nested_windows(self.windowing, AGGREGATES) is None:
+            assert self.operator.open_windows == opened
+            assert self.operator.state_rows == rows
+        else:  # S-W8: windows that would hold what a shorter one holds are not there yet
+            assert (self.operator.state_rows > 0) == (rows > 0)
+            assert self.operator.open_windows <= opened
+            assert self.operator.state_rows <= rows
         assert self.operator.output_watermark <= self.operator.watermark
 
 

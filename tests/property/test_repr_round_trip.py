@@ -46,6 +46,7 @@ from lowwater.watermark import (
 )
 from lowwater.windows import (
     CalendarWindows,
+    CumulativeWindows,
     FixedWindows,
     GlobalWindow,
     Sessions,
@@ -62,6 +63,19 @@ ZONE = st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu"])
 WINDOWS: st.SearchStrategy[WindowFunction] = st.one_of(
     st.builds(FixedWindows, ABOVE_ZERO, INT64),
     st.builds(SlidingWindows, ABOVE_ZERO, ABOVE_ZERO, INT64),
+    st.builds(
+        lambda step, steps, offset: CumulativeWindows(step * steps, step, offset=offset),
+        st.integers(1, 10**12),
+        st.integers(1, 99),
+        INT64,
+    ),
+    st.builds(
+        CumulativeWindows,
+        st.sampled_from(["1d", "7d"]),
+        st.integers(10**9, 10**10),
+        offset=INT64,
+        timezone=ZONE,
+    ),
     st.builds(Sessions, ABOVE_ZERO, merge_touching=st.booleans()),
     st.builds(Sessions, gap_column=st.text(min_size=1), merge_touching=st.booleans()),
     st.builds(CalendarWindows, years=st.integers(1, 9), timezone=ZONE, week_starts=WEEKDAY),

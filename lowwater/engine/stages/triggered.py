@@ -10,6 +10,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.described import repr_text
 from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.sources import BUNDLE_SIZE
+from lowwater.engine.window.placement import nested_windows
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import format_duration
 from lowwater.triggers import (
@@ -22,7 +23,7 @@ from lowwater.triggers import (
     outlook,
 )
 from lowwater.triggers._machine import compile_trigger, walk
-from lowwater.windows import GlobalWindow, Sessions, SlidingWindows
+from lowwater.windows import GlobalWindow, NestedWindowFunction, Sessions, SlidingWindows
 
 
 def described_windowing(windowing: Windowing) -> dict[str, Any]:
@@ -100,6 +101,15 @@ def windowing_findings(
             "elements in a gap are dropped as 'unwindowed'",
             where,
             f'The size comes first: SlidingWindows("{period}", "{size}")',
+        )
+    if isinstance(windows, NestedWindowFunction) and nested_windows(windowing, {}) is None:
+        yield Finding(
+            "note",
+            f"{shown(trigger)} may fire before a window is complete, so each of {shown(windows)} "
+            "has state of its own: a record costs what it does in sliding windows",
+            where,
+            "Use AfterWatermark() or Default(), or one window with an early trigger: "
+            "FixedWindows or CalendarWindows",
         )
     if isinstance(windowing.windows, Sessions) and blind:
         yield Finding(

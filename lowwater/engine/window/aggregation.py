@@ -105,6 +105,11 @@ class Aggregation:
             if part.is_bound:
                 part.bound.merge(part, into, rows)
 
+    def copy(self, into: Int64Array, rows: Int64Array) -> None:
+        """Copy what ``rows[i]`` holds to ``into[i]``, which holds nothing; all distinct."""
+        for part in self._parts:
+            part.copy(into, rows)
+
     def results(self, rows: Int64Array) -> dict[str, Column]:
         """Return each aggregate's result for rows."""
         return {part.name: part.result(rows) for part in self._parts}
@@ -269,6 +274,14 @@ class _Part:
         masks = [mask for mask in required if mask is not None]
         kept: Mask | None = np.logical_and.reduce(masks) if masks else None
         return values, by, also, valid if self._takes_nulls else None, kept
+
+    def copy(self, into: Int64Array, rows: Int64Array) -> None:
+        for name in self._fields:
+            column = self._table[name]
+            column[into] = column[rows]
+        for bag in self.bags.values():
+            values, arrivals, counts = bag.gather_with_arrivals(rows)
+            bag.append(np.repeat(into, counts), values, arrivals)
 
     def reset(self, rows: Int64Array) -> None:
         if getattr(self._aggregate, "stays", False):

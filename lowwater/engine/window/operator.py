@@ -305,22 +305,43 @@ class WindowOperator:
         spilled = self._spilled
         if not spilled or to <= self._from:
             return None
+        after = self._from if self._advancing is None else self._advancing[1]
         bound = None
         if spilled.is_due(to):
-            after = self._from if self._advancing is None else self._advancing[1]
             # Which windows are filled as the input ends depends on the last one of each key.
             whole = self._filler is not None and to == END_OF_TIME
             at_once = END_OF_TIME if whole else spilling.AT_ONCE
             rows, bound = spilled.load_due(store, to, after, at_once)
             self._wait_for(rows)
+        upto = to if bound is None else bound
+        if self._state.nested is not None:
+            self._load_longer(store, spilled, after, upto)
         if self._filler is not None and to < END_OF_TIME:
-            upto = to if bound is None else bound
             rows = self._state.table.live()
             end = self._state.table["end"][rows]
             rows = rows[(end > self._from) & (end <= upto)]
             keys, end = self._state.table["key"][rows], self._state.table["end"][rows]
             self._load_behind(store, keys, end, self._filler.until(rows), upto)
         return bound
+
+    def _load_longer(
+        self, store: StateStore, spilled: SpilledWindows, after: int, upto: int
+    ) -> None:
+        """Load from the store the windows that what completes in an advance is added to."""
+        if self._state.nested is None or self._schedule.by_watermark.first > upto:
+            return
+        from lowwater.engine.window.prefixes import NO_END, LongerWindows
+
+        table = self._state.table
+        rows = table.live()
+        ends = table["end"][rows]
+        rows = rows[(ends > after) & (ends <= upto)]
+        start = table["start"][rows]
+        # Those between are in memory, or opened on the way.
+        end = LongerWindows(self._state.nested).after(start, upto)
+        some = end != NO_END
+        keys = table["key"][rows[some]]
+        self._wait_for(spilled.load_touched(store, keys, start[some], end[some], upto))
 
     def load_timers(self, store: StateStore, to: int) -> None:
         """Load from the store what has timers due at a clock; before the step to there."""
@@ -621,9 +642,11 @@ class WindowOperator:
         # The queue is lazy: a row is popped at the time it was queued for, which may have moved
         # since.
         dues.push(rows[~now], due[~now])
-        rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
+        rows, due, completing = rows[now], turn[now], completing[now]
         if not rows.size:
             return NOTHING
+        rows, due, completing = self._carry(rows, due, completing, before, upto)
+        end = self._state.table["end"][rows]
         complete = end <= to
         expired = self._placement.expiry(end) <= to
         moments = Moments(complete, False, self.clock, to)
@@ -649,6 +672,37 @@ class WindowOperator:
         gone = filler.beyond(rows)
         self._state.drop(rows[gone])
         return rows[~gone]
+
+    def _carry(
+        self, rows: Int64Array, due: Int64Array, completing: Mask, before: int, upto: int
+    ) -> tuple[Int64Array, Int64Array, Mask]:
+        """Add what windows that complete hold to longer ones, if elements are kept in the shortest.
+
+        Args:
+            rows: What is handled now.
+            due: When each has its turn.
+            completing: Which of them complete.
+            before: The watermark before the advance.
+            upto: Until when due windows are handled.
+
+        Returns:
+            The same, with windows that were opened by that and complete too.
+        """
+        if self._state.nested is None:
+            return rows, due, completing
+        from lowwater.engine.window.prefixes import carry  # few runs need it
+
+        table = self._state.table
+        opened, reached = carry(self._state, rows[completing], upto)
+        if reached.size:
+            self._schedule.at_watermark(reached, before)
+            if self._holds_at_once:
+                self._schedule.holds.note(reached)
+        if opened.size:
+            rows = np.concatenate((rows, opened))
+            due = np.concatenate((due, table["end"][opened]))
+            completing = np.concatenate((completing, np.ones(len(opened), dtype=np.bool_)))
+        return rows, due, completing
 
     def _advance_clock(self, to: int) -> StageOutput:
         """Evaluate the windows whose processing-time timers are due, in time order (S-O8)."""

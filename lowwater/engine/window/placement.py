@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, final
 
 import numpy as np
 
+from lowwater.engine.aggregates import AggregateSpec, combiner_of
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import EXPIRED, REFUSED, UNWINDOWED, Bundle, LateBatch
 from lowwater.engine.window.slices import Slices, find_slices, sliced
@@ -20,9 +21,35 @@ from lowwater.time import (
     saturating_add,
     saturating_add_array,
 )
+from lowwater.triggers import AfterWatermark, CustomTrigger, Default
+from lowwater.triggers._machine import compile_trigger, walk
+from lowwater.windows import NestedWindowFunction
 
 Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
 """(element, start, end) of (element, window) pairs; ``None`` for one window each, in order."""
+
+
+def nested_windows(
+    windowing: Windowing, aggregates: Mapping[str, AggregateSpec]
+) -> NestedWindowFunction | None:
+    """Return windows whose elements are kept once; ``None`` where each window needs its own.
+
+    That is so if a trigger may fire before completion, or is a user's own, which is given each
+    element. It is also so for a combiner, as the accumulators of two windows may not be one object.
+    """
+    windows, trigger = windowing.windows, windowing.trigger
+    if not isinstance(windows, NestedWindowFunction) or windowing.merging is not None:
+        return None
+    waits = isinstance(trigger, Default) or (
+        isinstance(trigger, AfterWatermark) and trigger.early is None
+    )
+    if not waits or any(
+        isinstance(node.trigger, CustomTrigger) for node in walk(compile_trigger(trigger, ""))
+    ):
+        return None
+    if any(combiner_of(spec) is not None for spec in aggregates.values()):
+        return None
+    return windows
 
 
 def require_int64(function: object, method: str, *arrays: Int64Array | None) -> None:
@@ -144,14 +171,17 @@ class Placement:
 
     Args:
         windowing: The windows and their allowed lateness.
+        nested: The windows, if an element is kept in the shortest one that is not complete, instead
+            of in all those.
     """
 
-    def __init__(self, windowing: Windowing) -> None:
+    def __init__(self, windowing: Windowing, nested: NestedWindowFunction | None = None) -> None:
         self.windowing = windowing
+        self._nested = nested
         self._windows, self._columns = windowing.windows, windowing.windows.columns
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
-        self._sliced = sliced(windowing.windows)
+        self._sliced = sliced(windowing.windows) if nested is None else None
         self.has_slices = self._sliced is not None
         if self._sliced is not None and self._sliced.slice_us <= 0:
             raise InvalidArgument(
@@ -191,6 +221,8 @@ class Placement:
             first: Where the bundle begins in the one whose elements ``late`` names; with it, no
                 window may have expired.
         """
+        if self._nested is not None:
+            return self._assign_nested(self._nested, bundle.times, watermark, late)
         windows, names = self._windows, self._columns
         columns = {name: bundle.values[name].data for name in names} if names else {}
         assigned = windows.assign(bundle.times, columns)
@@ -209,6 +241,38 @@ class Placement:
         kept = ~expired
         element = np.flatnonzero(kept) if element is None else element[kept]
         return element, start[kept], end[kept]
+
+    def _assign_nested(
+        self,
+        windows: NestedWindowFunction,
+        times: Int64Array,
+        watermark: int,
+        late: DroppedElements,
+    ) -> Assigned:
+        """Return the windows that keep elements: complete ones, and the shortest other one."""
+        assigned = windows.shortest(times)
+        element, start, end = assigned.element, assigned.start, assigned.end
+        if assigned.unwindowed is not None:
+            late.add_unwindowed(assigned.unwindowed)
+        complete = end <= watermark
+        if not complete.any():
+            return element, start, end
+        if element is None:
+            element = np.arange(len(times), dtype=np.int64)
+        timely, behind = ~complete, element[complete]
+        every = windows.assign(times[behind], {})
+        of = behind if every.element is None else behind[every.element]
+        expired = (self.expiry(every.end) <= watermark) | (every.end <= self.gone_until)
+        late.add(expired, EXPIRED, of, every.start, every.end)
+        is_complete = every.end <= watermark
+        follows = np.zeros(len(of), dtype=np.bool_)
+        follows[1:] = (of[1:] == of[:-1]) & ~is_complete[:-1]
+        kept = np.where(is_complete, ~expired, ~follows)
+        element = np.concatenate((element[timely], of[kept]))
+        order = np.argsort(element, kind="stable")
+        start = np.concatenate((start[timely], every.start[kept]))
+        end = np.concatenate((end[timely], every.end[kept]))
+        return element[order], start[order], end[order]
 
     def expiry(self, end: Int64Array) -> Int64Array:
         """Return when windows with these ends expire (S-T3)."""

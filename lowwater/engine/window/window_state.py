@@ -12,7 +12,7 @@ from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.steps import MergedWindows
 from lowwater.engine.window.aggregation import Aggregation
-from lowwater.engine.window.placement import Placement
+from lowwater.engine.window.placement import Placement, nested_windows
 from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
 from lowwater.kernels import count_records, kernels
@@ -40,13 +40,16 @@ class WindowState:
     has emitted yet), ``on_time_new`` (whether one of them came before completion), ``index`` and
     ``on_time_index`` (of the next and the last pane), ``finished``, ``timestamp`` (S-H1, if not
     ``"end"``), the valid entries in the queues of the schedule (``due``, ``clock_due``, ``hold``),
-    and the columns of the trigger machine and the aggregates.
+    and the columns of the trigger machine and the aggregates. ``queued`` names those of the queues.
+
+    ``nested``: the windows, if they contain each other and elements are kept in the shortest one.
     """
 
     def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
         self.windowing = windowing
         self.mode = windowing.mode
-        self.placement = Placement(windowing)
+        self.nested = nested_windows(windowing, aggregates)
+        self.placement = Placement(windowing, self.nested)
         self.merging = windowing.merging
         self.machine = Machine(windowing.trigger, merging=self.merging is not None)
         self.rule = windowing.timestamps
@@ -68,6 +71,7 @@ class WindowState:
             fields.append(Field("clock_due", np.int64, END_OF_TIME))
         fields.append(Field("hold", np.int64, END_OF_TIME))
         fields += [Field(c.name, c.dtype, c.fill) for c in self.machine.columns]
+        self.queued = ("due", "hold", *(("clock_due",) if self.machine.has_deadlines else ()))
         self.table = RowTable(fields)
         # All windows that do not merge are found by value; of those that do, only finished ones:
         # an element has to find the window it merges with, whatever that one's bounds.
@@ -276,10 +280,8 @@ class WindowState:
         self.touch(rows)
         self.aggregation.release(rows)
         # Queues are lazy: a stale entry must not look valid once another window has this row.
-        self.table["due"][rows] = START_OF_TIME
-        if self.machine.has_deadlines:
-            self.table["clock_due"][rows] = START_OF_TIME
-        self.table["hold"][rows] = START_OF_TIME
+        for name in self.queued:
+            self.table[name][rows] = START_OF_TIME
         self.table.release(rows)
 
     def readmit(self, rows: Int64Array) -> None:
