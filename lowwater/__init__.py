@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.clocks import ArrivalClock as ArrivalClock
     from lowwater.engine.graph.clocks import ManualClock as ManualClock
     from lowwater.engine.graph.clocks import WallClock as WallClock
+    from lowwater.engine.graph.clocks import arrival as arrival
     from lowwater.engine.graph.metrics import Metrics as Metrics
     from lowwater.engine.graph.sources import CommitListener as CommitListener
     from lowwater.engine.graph.sources import GrowingSource as GrowingSource
@@ -199,7 +200,7 @@ _PLACES = {
     "lowwater.engine.aggregates.ranked_specs": (
         "approx_count_distinct approx_quantile median most_frequent quantile top"
     ),
-    "lowwater.engine.graph.clocks": "ArrivalClock ManualClock WallClock",
+    "lowwater.engine.graph.clocks": "ArrivalClock ManualClock WallClock arrival",
     "lowwater.engine.graph.metrics": "Metrics",
     "lowwater.engine.records.panes": "ErrorRecord LateRecord Pane",
     "lowwater.engine.join.joining": "Between between",

@@ -239,6 +239,7 @@ def probes() -> Iterator[Probe]:
     yield Probe("Watermarks", "FinishedFiles({...})", _by_file, ONE_FILE)
     yield Probe("Watermarks", "idle_after", _idle, ONE_FILE)
     yield Probe("Clocks", "ArrivalClock(...)", _arriving, ONE_FILE)
+    yield Probe("Clocks", "time=arrival()", _by_arrival)
     yield Probe("Clocks", "WallClock()", lambda _: counted(begun(clock=lw.WallClock())))
     yield Probe("Clocks", "ManualClock()", lambda _: counted(begun(clock=lw.ManualClock())))
     yield Probe("Options", "memory_limit", lambda folder: counted(in_files(folder)), lambda f: {
@@ -295,6 +296,11 @@ def _idle(folder: Path) -> lw.Pipeline:
     one = in_files(folder / "one", clock=clock)
     other = in_files(folder / "other", rows=slice(1), clock=clock, idle_after="10s")
     return counted(one | other)
+
+
+def _by_arrival(_: Path) -> lw.Pipeline:
+    clock = lw.ArrivalClock("at", tick="1s")
+    return counted(lw.from_arrow(TABLE, time=lw.arrival(), clock=clock))
 
 
 def _arriving(folder: Path) -> lw.Pipeline:

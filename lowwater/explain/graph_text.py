@@ -46,7 +46,8 @@ def _read_lines(read: Read) -> Iterator[str]:
     times = read.times
     zone = "" if times.timezone is None else f"; times without a zone are in {times.timezone}"
     unit = "" if times.unit is None else f"; plain numbers are in {times.unit}"
-    yield f"event time: {read.time}{zone}{unit}"
+    whose = ", the clock at arrival" if read.arrives else ""
+    yield f"event time: {read.time}{whose}{zone}{unit}"
     if read.watermark is None:
         yield "watermark: none until the input ends"
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
 import pyarrow as pa
 
-from lowwater.engine.graph.clocks import ArrivalClock
+from lowwater.engine.graph.clocks import Arrival, ArrivalClock
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.admit_times import FRACTIONAL, TimeUnit
 from lowwater.engine.records.batch import HIDDEN
@@ -52,7 +52,7 @@ _KEY = HIDDEN + "key"
 def from_iterable(
     items: Iterable[Any],
     *,
-    time: FieldOf,
+    time: FieldOf | Arrival,
     key: None = None,
     **options: Unpack[SourceOptions],
 ) -> Stream: ...
@@ -62,7 +62,7 @@ def from_iterable(
 def from_iterable(
     items: Iterable[Any],
     *,
-    time: FieldOf,
+    time: FieldOf | Arrival,
     key: FieldOf | tuple[str, ...],
     **options: Unpack[SourceOptions],
 ) -> KeyedStream: ...
@@ -72,7 +72,7 @@ def from_iterable(
 def from_iterable(
     items: Iterable[Any],
     *,
-    time: FieldOf,
+    time: FieldOf | Arrival,
     key: FieldOf | tuple[str, ...] | None = None,
     **options: Unpack[SourceOptions],
 ) -> Stream | KeyedStream:
@@ -83,7 +83,8 @@ def from_iterable(
 
     Args:
         items: The elements. A generator can be read only once.
-        time: The field that holds the event time, or a function of an element.
+        time: The field that holds the event time, a function of an element, or
+            :func:`arrival` for the clock.
         key: The field that holds the key, a function of an element, or a tuple of fields; with it
             the returned stream is already keyed.
 
@@ -127,14 +128,14 @@ def from_iterable(
 def from_arrow(
     data: Any,
     *,
-    time: str,
+    time: str | Arrival,
     **options: Unpack[SourceOptions],
 ) -> Stream:
     """Read an Arrow table, batch or reader, or an object that exports Arrow data.
 
     Args:
         data: The data. A reader can be read only once.
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
     """
     return stream_of(arrow_source(data), time, options)
 
@@ -143,7 +144,7 @@ def from_arrow(
 def from_frame(
     frame: Any,
     *,
-    time: str,
+    time: str | Arrival,
     **options: Unpack[SourceOptions],
 ) -> Stream:
     """Read a DataFrame of pandas, polars, pyarrow, DuckDB or any other library narwhals knows.
@@ -155,7 +156,7 @@ def from_frame(
     Args:
         frame: The data, eager or lazy; or an object that exports Arrow data
             (``__arrow_c_stream__``), such as a :class:`lowwater.Result`.
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
 
     Raises:
         InvalidArgument: The value is not a DataFrame.
@@ -170,30 +171,30 @@ def from_frame(
         )
     from lowwater.io.frames import frame_source
 
-    return stream_of(frame_source(frame, time), time, options)
+    return stream_of(frame_source(frame, _column(time)), time, options)
 
 
 @with_options(SourceOptions)
 def from_pandas(
     frame: pd.DataFrame,
     *,
-    time: str,
+    time: str | Arrival,
     **options: Unpack[SourceOptions],
 ) -> Stream:
     """Read a pandas DataFrame; missing values, including NaN, become nulls.
 
     Args:
         frame: The data; named index levels become columns.
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
     """
-    return stream_of(pandas_source(frame, time), time, options)
+    return stream_of(pandas_source(frame, _column(time)), time, options)
 
 
 @with_options(SourceOptions)
 def from_source(
     source: Source,
     *,
-    time: str,
+    time: str | Arrival,
     **options: Unpack[SourceOptions],
 ) -> Stream:
     """Read a source of your own.
@@ -201,7 +202,7 @@ def from_source(
     Args:
         source: An object with ``schema`` and ``batches`` (:class:`lowwater.Source`). Durable runs
             also need ``batches_from`` (:class:`lowwater.ReplayableSource`).
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
     """
     if isinstance(source, type) or not isinstance(source, Source):
         raise InvalidArgument(
@@ -215,7 +216,7 @@ def from_source(
 def read_parquet(
     paths: PathsLike,
     *,
-    time: str,
+    time: str | Arrival,
     columns: Iterable[str] | None = None,
     **options: Unpack[FileOptions],
 ) -> Stream:
@@ -228,7 +229,7 @@ def read_parquet(
     Args:
         paths: Files, folders and globs, as paths or URIs (``s3://bucket/folder``); the files of
             each are read in sorted order.
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
         columns: The columns to read in addition to ``time``; all by default. Late elements and dead
             letters contain the columns that were read.
     """
@@ -244,7 +245,7 @@ def read_parquet(
 def read_csv(
     paths: PathsLike,
     *,
-    time: str,
+    time: str | Arrival,
     types: Mapping[str, Any] | None = None,
     delimiter: str = ",",
     columns: Iterable[str] | None = None,
@@ -291,7 +292,7 @@ def read_csv(
     from lowwater.io.csv import CsvSource
 
     source = CsvSource(
-        files.paths, named, time, delimiter, following, fractions, files.stores,
+        files.paths, named, _column(time), delimiter, following, fractions, files.stores,
         _chosen(columns, time, options),
     )  # fmt: skip
     try:
@@ -305,7 +306,7 @@ def read_csv(
 def read_jsonl(
     paths: PathsLike,
     *,
-    time: str,
+    time: str | Arrival,
     types: Mapping[str, Any] | None = None,
     columns: Iterable[str] | None = None,
     **options: Unpack[FileOptions],
@@ -354,8 +355,8 @@ def read_jsonl(
     from lowwater.io.jsonl import JsonLinesSource
 
     source = JsonLinesSource(
-        files.paths, time, following, fractions, files.stores, _chosen(columns, time, options),
-        named,
+        files.paths, _column(time), following, fractions, files.stores,
+        _chosen(columns, time, options), named,
     )  # fmt: skip
     return stream_of(source, time, options, FileOptions)
 
@@ -364,7 +365,7 @@ def read_jsonl(
 def read_log(
     path: str | os.PathLike[str],
     *,
-    time: str,
+    time: str | Arrival,
     start: Start = "earliest",
     follow: bool = False,
     partitions: int | Iterable[int] | None = None,
@@ -374,7 +375,7 @@ def read_log(
 
     Args:
         path: The log's folder.
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
         start: Where to begin: ``"earliest"``, ``"latest"``, an offset, a time of append (an
             ``Instant``, an aware ``datetime`` or ISO-8601 text), or the position of a reader.
         follow: Whether to also read records appended during the run; such a run does not end.
@@ -396,7 +397,7 @@ def read_kafka(
     servers: str | Sequence[str],
     topic: str,
     *,
-    time: str,
+    time: str | Arrival,
     value: ValueFormat = "json",
     schema: Mapping[str, Any] | None = None,
     columns: Iterable[str] | None = None,
@@ -501,7 +502,8 @@ def read_kafka(
     chosen = _chosen(columns, time, options)
     only = None if chosen is None else tuple(n for n in chosen if n not in own.names())
     source = KafkaSource(
-        checked_servers(servers), checked_topic(topic), checked_value(value), own, time, known,
+        checked_servers(servers), checked_topic(topic), checked_value(value), own, _column(time),
+        known,
         group, bound_of("start", start, ("earliest", "latest")),
         bound_of("end", end, ("never", "latest")), checked_config(config),
         options.get("unit") in FRACTIONAL, only,
@@ -517,7 +519,7 @@ def read_postgres_changes(
     *,
     publication: str,
     slot: str,
-    time: str = "committed_at",
+    time: str | Arrival = "committed_at",
     snapshot: bool = True,
     columns: Iterable[str] | None = None,
     types: Mapping[str, Any] | None = None,
@@ -547,7 +549,7 @@ def read_postgres_changes(
         table: The table's name, or ``"schema.name"``.
         publication: The publication that the table is in: ``CREATE PUBLICATION ... FOR TABLE``.
         slot: The name of the replication slot; each run has its own.
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
         snapshot: Whether the rows come first; otherwise only changes from the slot's start on.
         columns: The columns to read; other ones may then come and go. By default all, and a new
             column is an error.
@@ -573,7 +575,7 @@ def read_postgres_changes(
 def from_spark(
     df: Any,
     *,
-    time: str,
+    time: str | Arrival,
     watermark: DurationLike | WatermarkEstimator | CarriedTime | None = None,
     timezone: str | None = None,
     unit: TimeUnit | None = None,
@@ -582,7 +584,7 @@ def from_spark(
 
     Args:
         df: The DataFrame. A watermark of its own (``withWatermark``) is ignored.
-        time: The column of event times.
+        time: The column of event times, or :func:`arrival` for the clock.
         watermark: Estimates the watermark; a duration stands for ``BoundedDisorder``. Or
             :class:`lowwater.spark.CarriedTime`. Without it the watermark is unknown until the input
             ends.
@@ -603,8 +605,13 @@ def from_spark(
     return stream_of(spark_source(df), time, options)
 
 
+def _column(time: str | Arrival) -> str:
+    """Return the column of event times, one that the records have not where they are arrivals."""
+    return time.column if isinstance(time, Arrival) else time
+
+
 def _chosen(
-    columns: Iterable[str] | None, time: str, options: Mapping[str, Any]
+    columns: Iterable[str] | None, time: str | Arrival, options: Mapping[str, Any]
 ) -> tuple[str, ...] | None:
     """Return the columns to read: those of the time and of the clock, too."""
     if columns is None:
@@ -616,7 +623,8 @@ def _chosen(
             hint='Use a list such as ["user", "amount"]',
         )
     clock = options.get("clock")
-    always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
+    always: tuple[str, ...] = () if isinstance(time, Arrival) else (time,)
+    always += (clock.column,) if isinstance(clock, ArrivalClock) else ()
     return tuple(dict.fromkeys((*chosen, *always)))
 
 

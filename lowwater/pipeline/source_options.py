@@ -12,11 +12,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+import pyarrow as pa
+
+from lowwater.engine.graph.clocks import Arrival, ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import Flow, Read
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.admit_times import TimeFormat, TimeUnit
 from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.io.follow import Follow
@@ -121,19 +124,23 @@ def with_options(options: type[SourceOptions]) -> Callable[[ReaderT], ReaderT]:
 
 
 def stream_of(
-    source: Source, time: str, options: SourceOptions, known: type = SourceOptions
+    source: Source, time: str | Arrival, options: SourceOptions, known: type = SourceOptions
 ) -> Stream:
     """Return the stream of a source, its options checked.
 
     Args:
         source: The source.
-        time: The column of event times.
+        time: The column of event times, or that they are times of arrival.
         options: What the reader was given.
         known: The class of options that the reader takes.
 
     Raises:
         InvalidArgument: One of them makes no sense, or the source lacks a column.
     """
+    arrives = isinstance(time, Arrival)
+    if isinstance(time, Arrival):
+        options = _arriving(options, time)
+        time = time.column
     if not isinstance(time, str):
         raise InvalidArgument(
             f"{describe('time', time)} is not the name of a column", hint='Write time="departed"'
@@ -148,7 +155,14 @@ def stream_of(
     schema = source.schema
     if schema is not None:
         _require_distinct(schema.names)
-        require_names((time,), schema.names, "time=")
+        if arrives and time in schema.names:
+            raise InvalidArgument(
+                f"the records have a column {time!r} already",
+                where="time=",
+                hint='Call that of the times of arrival otherwise: lw.arrival("came")',
+            )
+        if not arrives:
+            require_names((time,), schema.names, "time=")
         if isinstance(clock, ArrivalClock):
             require_names((clock.column,), schema.names, "clock=")
         if watermark is not None:
@@ -164,8 +178,26 @@ def stream_of(
         max_ahead_us=_positive("max_ahead", options.get("max_ahead")),
         idle_after_us=_positive("idle_after", options.get("idle_after")),
         ends=_flag("ends", options.get("ends", False)),
+        arrives=arrives,
     )
+    if schema is not None and arrives:
+        schema = schema.append(pa.field(time, MICROS_UTC))
     return Stream((Flow(read, (), time, times),), schema)
+
+
+def _arriving(options: SourceOptions, time: Arrival) -> SourceOptions:
+    """Return the options of a reader whose event times are times of arrival."""
+    from lowwater.watermark.arrived import ArrivedUntil
+
+    for name in ("watermark", "max_ahead"):
+        if options.get(name) is not None:
+            raise InvalidArgument(
+                f"{time!r} takes the time of arrival as the event time, and the clock is its "
+                "watermark",
+                where=f"{name}=",
+                hint=f"Leave {name}= out",
+            )
+    return {**options, "watermark": ArrivedUntil()}
 
 
 def require_unit(unit: object) -> None:

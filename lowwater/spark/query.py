@@ -18,6 +18,7 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.spark.cell_files import CellPlace
@@ -86,7 +87,7 @@ def outputs_on_spark(
         _require_last_batch(spark)
     types = ColumnTypes(
         graph,
-        [one.given.schema for one in sources],
+        [one.schema() for one in sources],
         {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()},
     )
     for stage in graph.stages:
@@ -186,6 +187,13 @@ class _Source:
     carries_clock: bool
     columns: Sequence[str]
 
+    def schema(self) -> pa.Schema:
+        """Return the columns of its records, with that of the times of arrival, if it has one."""
+        schema = self.given.schema
+        if not self.read.arrives:
+            return schema
+        return schema.append(pa.field(self.read.time, MICROS_UTC))
+
 
 def _source_of(
     spark: SparkSession, graph: Graph, read: Read, clock: ClockLike | None, options: SparkOptions
@@ -196,10 +204,11 @@ def _source_of(
     keys = stages[0].keys if len(stages) == 1 else ()
     given = frame_of_source(spark, read.source, keys, options.files_per_batch)
     plain = not any(flow.steps for flow in flows)
-    named = {*time_columns(signals), *([read.time] if plain else ())}
+    of_data = plain and not read.arrives
+    named = {*time_columns(signals), *([read.time] if of_data else ())}
     require_names(sorted(named), given.schema.names, "to_spark")
     frame = with_places(given.frame, read.source, read.watermark)
-    if read.times.unit is None and plain and given.text is None:
+    if read.times.unit is None and of_data and given.text is None:
         warn_of_first_time(frame, read.time, graph.name_of(read))
     columns = list(frame.columns)
     # Of text all columns are read: a record with a wrong value in any of them is a dead letter.
@@ -291,7 +300,8 @@ def _pack_call(
 ) -> tuple[DataFrame, PackCall]:
     """Return what is read of a source, and the function that packs it."""
     columns: dict[str, Column] = {name: quoted(name) for name in source.columns}
-    if tells_now or packer.levels.graph.reads[packer.source].max_ahead_us is not None:
+    read = packer.levels.graph.reads[packer.source]
+    if tells_now or read.arrives or read.max_ahead_us is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
     return numbered(source.frame, columns), PackCall(packer, call.outputs, tuple(columns))
 

@@ -11,9 +11,9 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 import numpy as np
 
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.problems import Problems
-from lowwater.errors import InvalidArgument, nearest
+from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -95,6 +95,42 @@ class ArrivalClock:
 
     def __repr__(self) -> str:
         return f"ArrivalClock({self.column!r}, tick={format_duration(self.tick_us)!r})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The event time of a record is its time of arrival, in a column of this name."""
+
+    column: str
+
+    def __repr__(self) -> str:
+        return "arrival()" if self.column == "arrival" else f"arrival({self.column!r})"
+
+
+def arrival(column: str = "arrival") -> Arrival:
+    """Say that the event time of a record is the clock at its arrival: processing time.
+
+    ``lw.read_jsonl(path, time=lw.arrival())`` adds the column to the records, one value for each
+    bundle, and the clock is the watermark, so no record is late. The clock is that of the reader,
+    or of the run: with :class:`ArrivalClock` recorded data is replayed as it came.
+
+    >>> arrival()
+    arrival()
+
+    Args:
+        column: What the column is called; timestamps of microseconds in UTC.
+
+    Raises:
+        InvalidArgument: ``column`` is not a name.
+    """
+    if not isinstance(column, str) or not column or column.startswith(HIDDEN):
+        raise InvalidArgument(
+            f"{describe('column', column)} is not a name for a column",
+            where="arrival",
+            hint='Write lw.arrival(), or lw.arrival("came")',
+        )
+    return Arrival(column)
 
 
 ClockLike: TypeAlias = Clock | ArrivalClock

@@ -56,6 +56,7 @@ class Read:
         idle_after_us: After this long without elements, by the clock, other sources stop waiting
             for this one; ``None``: never.
         ends: Whether its input ends with what is there, in runs up to what is available too.
+        arrives: Whether event times are the clock at arrival, in a column that the reader adds.
     """
 
     source: Source
@@ -67,6 +68,7 @@ class Read:
     max_ahead_us: int | None = None
     idle_after_us: int | None = None
     ends: bool = False
+    arrives: bool = False
 
 
 class Work(Protocol):

@@ -103,6 +103,7 @@ def _describe_read(read: Read) -> dict[str, Any]:
         "paths": list(getattr(read.source, "paths", ())),
         "time": read.time,
         "timezone": read.times.timezone,
+        **({"arrives": True} if read.arrives else {}),  # likewise
         **({} if unit is None else {"unit": unit}),  # left out, as older states have none
     }
 

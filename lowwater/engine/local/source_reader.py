@@ -35,6 +35,7 @@ from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.explode import Explode
 from lowwater.engine.records.lookup import Lookup
+from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Tally
 from lowwater.engine.records.stage_bundle import StageBundle
@@ -48,8 +49,8 @@ from lowwater.engine.records.stateless import (
     check_columns_read,
 )
 from lowwater.engine.records.stepping import AppliedSteps, Step, apply_steps
-from lowwater.errors import DataError, InvalidArgument, describe, placed
-from lowwater.time import Int64Array
+from lowwater.errors import DataError, InternalError, InvalidArgument, describe, placed
+from lowwater.time import START_OF_TIME, Int64Array
 from lowwater.watermark import columns_read
 
 Input: TypeAlias = tuple[str, int]
@@ -367,7 +368,8 @@ class SourceReader:
                 "compact a log only when its runs have read it",
             )
         self._is_resuming = False
-        self.delivered += records.length
+        if not self.read.arrives:  # else as bundles are cut, each of which arrives by itself
+            self.delivered += records.length
         self.tally.count(records.length + len(records.unreadable), records.unreadable)
 
     def cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
@@ -387,6 +389,44 @@ class SourceReader:
         self._is_in_batch = False
 
     def _cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
+        if not self.read.arrives:
+            yield from self._cuts_of(records)
+        elif records.length:
+            yield from self._cuts_by_arrival(records)
+        else:
+            yield from self._cuts_of(self._arrived(records, START_OF_TIME))
+
+    def _cuts_by_arrival(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
+        """Cut a batch first, so that the event time of a bundle is the clock before it."""
+        name = self.read.time
+        # Of elements, only their own fields are listed; a reader of text may add one of nulls.
+        given = records.columns[name] if name in set(records.columns) else None
+        if given is not None and (given.valid is None or given.valid.any()):
+            raise DataError(
+                f"the records have a column {name!r} already",
+                where="time=",
+                hint='Call that of the times of arrival otherwise: lw.arrival("came")',
+            )
+        for part in list(self._cutter.cuts(records, None)):
+            now = self._clock_now() if part.clock is None else part.clock
+            now = max(now, self.mark.current())  # a clock that is set back changes nothing
+            own = self._arrived(records.slice(part.start, part.stop), now)
+            self.delivered += own.length
+            for cut in self._cuts_of(own):
+                yield replace(cut, clock=now) if isinstance(cut, SourceCut) else cut
+
+    def _arrived(self, records: Records, at: int) -> Records:
+        """Return records with their time of arrival."""
+        column = Column(np.full(records.length, at, dtype=np.int64), None, MICROS_UTC)
+        return records.replaced({**records.columns, self.read.time: column})
+
+    def _clock_now(self) -> int:
+        now = self.now()
+        if now is None:
+            raise InternalError("a cut by ticks has a clock")
+        return now
+
+    def _cuts_of(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         entries, shared, own = self._cutting.entries, self._cutting.shared, self._cutting.own
         if not records.length:
             for entry in entries:

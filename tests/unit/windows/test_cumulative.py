@@ -237,7 +237,7 @@ def test_days_of_23_and_25_hours_give_what_windows_with_state_of_their_own_give(
     times = start + np.sort(random.integers(0, 220 * 24 * HOUR, 3_000))
     keys = random.integers(0, 9, len(times))
 
-    def shown() -> list[tuple[Any, ...]]:
+    def shown() -> list[Any]:
         operator = WindowOperator(
             Windowing(windows=windows, allowed_lateness="3h", accumulation="retracting"),
             {"n": lw.sum("v"), "mean": lw.mean("v"), "all": lw.collect("v")},
