@@ -313,35 +313,20 @@ class WindowOperator:
             at_once = END_OF_TIME if whole else spilling.AT_ONCE
             rows, bound = spilled.load_due(store, to, after, at_once)
             self._wait_for(rows)
-        upto = to if bound is None else bound
-        if self._state.nested is not None:
-            self._load_longer(store, spilled, after, upto)
         if self._filler is not None and to < END_OF_TIME:
+            upto = to if bound is None else bound
             rows = self._state.table.live()
             end = self._state.table["end"][rows]
             rows = rows[(end > self._from) & (end <= upto)]
             keys, end = self._state.table["key"][rows], self._state.table["end"][rows]
             self._load_behind(store, keys, end, self._filler.until(rows), upto)
+        if self._state.nested is not None:
+            from lowwater.engine.window.prefixes import reached_from
+
+            upto = to if bound is None else bound
+            longer = reached_from(self._state, after, upto)
+            self._wait_for(spilled.load_touched(store, *longer, upto))
         return bound
-
-    def _load_longer(
-        self, store: StateStore, spilled: SpilledWindows, after: int, upto: int
-    ) -> None:
-        """Load from the store the windows that what completes in an advance is added to."""
-        if self._state.nested is None or self._schedule.by_watermark.first > upto:
-            return
-        from lowwater.engine.window.prefixes import NO_END, LongerWindows
-
-        table = self._state.table
-        rows = table.live()
-        ends = table["end"][rows]
-        rows = rows[(ends > after) & (ends <= upto)]
-        start = table["start"][rows]
-        # Those between are in memory, or opened on the way.
-        end = LongerWindows(self._state.nested).after(start, upto)
-        some = end != NO_END
-        keys = table["key"][rows[some]]
-        self._wait_for(spilled.load_touched(store, keys, start[some], end[some], upto))
 
     def load_timers(self, store: StateStore, to: int) -> None:
         """Load from the store what has timers due at a clock; before the step to there."""

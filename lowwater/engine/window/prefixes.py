@@ -88,6 +88,32 @@ def carry(state: WindowState, rows: Int64Array, upto: int) -> tuple[Int64Array, 
     return np.concatenate(completing), np.concatenate(reached)
 
 
+def reached_from(
+    state: WindowState, after: int, upto: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return the windows beyond an advance that what completes in it is added to.
+
+    Those between are due in it too, or opened on the way.
+
+    Args:
+        state: The windows; those that are due in the advance are in memory.
+        after: Where it begins.
+        upto: Where it ends.
+
+    Returns:
+        (key, start, end) of each.
+    """
+    assert state.nested is not None
+    table = state.table
+    rows = table.live()
+    end = table["end"][rows]
+    rows = rows[(end > after) & (end <= upto)]
+    start = table["start"][rows]
+    end = LongerWindows(state.nested).after(start, upto)
+    there = end != NO_END
+    return table["key"][rows[there]], start[there], end[there]
+
+
 def _add_to_next(
     state: WindowState, longer: LongerWindows, rows: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
