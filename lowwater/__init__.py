@@ -182,6 +182,7 @@ if TYPE_CHECKING:
     from lowwater.watermark import StageWatermark as StageWatermark
     from lowwater.watermark import WatermarkEstimator as WatermarkEstimator
     from lowwater.windows import CalendarWindows as CalendarWindows
+    from lowwater.windows import ColumnWindows as ColumnWindows
     from lowwater.windows import CountWindows as CountWindows
     from lowwater.windows import CumulativeWindows as CumulativeWindows
     from lowwater.windows import CustomWindows as CustomWindows
@@ -245,8 +246,8 @@ _PLACES = {
     ),
     "lowwater.viz": "Diagram GraphDiagram",
     "lowwater.windows": (
-        "CalendarWindows CountWindows CumulativeWindows CustomWindows FixedWindows GlobalWindow "
-        "Sessions SlidingWindows Window"
+        "CalendarWindows ColumnWindows CountWindows CumulativeWindows CustomWindows FixedWindows "
+        "GlobalWindow Sessions SlidingWindows Window"
     ),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}

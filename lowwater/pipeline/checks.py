@@ -7,7 +7,9 @@ import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from lowwater.display.text import shown
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates._base import columns_read
 from lowwater.engine.aggregates.built_in import check_no_variable
 from lowwater.engine.graph.graph import Flow, Stage, is_signed
 from lowwater.engine.records.elementwise import check_within_row
@@ -17,6 +19,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
 from lowwater.time import format_duration, meant
 from lowwater.triggers import outlook
+from lowwater.windows import ColumnWindows, WindowFunction
 
 STEPS = (
     "filter", "with_columns", "select", "map", "map_async", "flat_map", "explode", "lookup",
@@ -25,6 +28,22 @@ STEPS = (
 """The methods that make the stateless steps of a stream."""
 OF_TABLES = frozenset({"timestamp", "kind"})
 """The columns that the rows of a table get: their event time, and whether they are retracted."""
+
+
+def require_no_bounds(windows: WindowFunction, aggregates: Mapping[str, AggregateSpec]) -> None:
+    """Raise if an aggregate reads a column of bounds: all records of a window have the same."""
+    if not isinstance(windows, ColumnWindows):
+        return
+    label = {windows.start: "window_start", windows.end: "window_end"}
+    for name, spec in aggregates.items():
+        for column, _ in columns_read(spec):
+            if column in label:
+                raise InvalidArgument(
+                    f"{name}={shown(spec)} reads {column!r}, which is a bound of the windows: all "
+                    "records of one have the same",
+                    where="aggregate",
+                    hint=f"Read {label[column]} of its panes, or lw.count() its records",
+                )
 
 
 def checked_aggregate(name: str, spec: object, *, of_match: bool = False) -> AggregateSpec:

@@ -28,7 +28,13 @@ from lowwater.engine.records.stateless import AddWhole, require_names
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, explained, explains, nearest
-from lowwater.pipeline.checks import STEPS, checked_aggregates, key_names, require_key_columns
+from lowwater.pipeline.checks import (
+    STEPS,
+    checked_aggregates,
+    key_names,
+    require_key_columns,
+    require_no_bounds,
+)
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.record_steps import GroupedRecords, Steps
@@ -483,6 +489,7 @@ class WindowedStream(GroupedRecords):
             return Pipeline(stage, *pane_types(stage, stage.work.aggregates, stream._schema))
         if self._is_open:  # only now is it sure that windows fire
             windowing = windowing.with_(accumulation=None)
+        require_no_bounds(windowing.windows, aggregates)
         stage = window_stage(stream, keyed._keys, keyed._names, windowing, aggregates)
         return Pipeline(stage, *pane_types(stage, stage.work.aggregates, stream._schema))
 

@@ -216,8 +216,8 @@ class _Source:
         self._add_conditions(conditions)
         self._shown = ("value", *extra)  # what a record is: see ScenarioElement.record
         self._admission = Admission(
-            time="time", keys=("key",), needs=strictest_needs(specs), durations=durations,
-            on_error=on_error,
+            time="time", keys=("key",), needs=strictest_needs(specs),
+            windows=windowing.windows, on_error=on_error,
         )  # fmt: skip
 
     def _add_conditions(self, conditions: Mapping[str, Any]) -> None:

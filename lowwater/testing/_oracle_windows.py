@@ -15,9 +15,11 @@ from lowwater.time import (
     START_OF_TIME,
     Instant,
     duration,
+    instant,
     saturating_add,
 )
 from lowwater.windows import (
+    ColumnWindows,
     CumulativeWindows,
     CustomWindows,
     FixedWindows,
@@ -45,6 +47,9 @@ def windows_of(windows: WindowFunction, at: int, columns: Mapping[str, Any]) -> 
             ends = [*range(start + windows.step_us, last, windows.step_us), last]
             cut = max(START_OF_TIME, start)
             return [_window(cut, end) for end in _distinct_ends(ends) if end > at]
+        case ColumnWindows():
+            start, end = (int(instant(columns[name])) for name in windows.columns)  # S-W9
+            return [_window(start, end)] if start <= at < end else []
         case Sessions():
             gap = windows.gap_us
             return [_span(at, duration(columns[windows.columns[0]]) if gap is None else gap)]

@@ -56,6 +56,7 @@ from lowwater.triggers import (
 )
 from lowwater.windows import (
     CalendarWindows,
+    ColumnWindows,
     CumulativeWindows,
     FixedWindows,
     GlobalWindow,
@@ -194,6 +195,14 @@ def cumulative_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[Window
         durations(most=5, unit=unit),
         st.just(0) | durations(least=0, most=5, unit=unit),
     )
+
+
+@_kept
+def column_windows(
+    start: str, end: str, *, longest: DurationLike = "1000d"
+) -> st.SearchStrategy[WindowFunction]:
+    """Return windows by two columns, which elements must have: instants."""
+    return st.just(ColumnWindows(start, end, longest=longest))
 
 
 @_kept
@@ -611,6 +620,7 @@ def _register() -> None:
         FixedWindows: fixed_windows(),
         SlidingWindows: sliding_windows(),
         CumulativeWindows: cumulative_windows(),
+        ColumnWindows: column_windows("start", "end"),
         Sessions: sessions(),
         CalendarWindows: st.sampled_from(
             [CalendarWindows(days=1), CalendarWindows(weeks=1), CalendarWindows(months=1)]

@@ -8,6 +8,7 @@ from lowwater.windows._base import NestedWindowFunction as NestedWindowFunction
 from lowwater.windows._base import SlicedWindowFunction as SlicedWindowFunction
 from lowwater.windows._base import Window as Window
 from lowwater.windows._base import WindowFunction as WindowFunction
+from lowwater.windows.bounded import ColumnWindows as ColumnWindows
 from lowwater.windows.calendar import CalendarWindows as CalendarWindows
 from lowwater.windows.counted import CountWindows as CountWindows
 from lowwater.windows.cumulative import CumulativeWindows as CumulativeWindows

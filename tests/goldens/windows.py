@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +375,21 @@ def cumulative() -> list[Writing]:
     return written(*found)
 
 
+def bounded() -> list[Writing]:
+    """Windows by two columns of a record."""
+    opened = lw.col("at").dt.truncate("20s")
+    closes = opened + (lw.col("id") % 5) * timedelta(seconds=15)
+    records = read().with_columns(opened=opened, closes=closes)
+    found = []
+    for mode in MODES:
+        of = records.key_by("key").window(
+            lw.ColumnWindows("opened", "closes", longest="50s"), trigger=OFTEN, accumulation=mode,
+            allowed_lateness="30s",
+        )  # fmt: skip
+        found.append(of.aggregate(**SUMS).named(f"columns {mode}"))
+    return written(*found)
+
+
 GOLDENS = [
     Golden(name="window-kinds", feed=feed_parquet, outputs=kinds, clock=CLOCK, stop=3),
     Golden(
@@ -381,6 +397,7 @@ GOLDENS = [
         point="after the write",
     ),
     Golden(name="cumulative", feed=feed_parquet, outputs=cumulative, clock=CLOCK, stop=3),
+    Golden(name="column-windows", feed=feed_parquet, outputs=bounded, clock=CLOCK, stop=3),
     Golden(name="triggers", feed=feed_parquet, outputs=triggers, clock=CLOCK, stop=3),
     Golden(name="keys", feed=feed_parquet, outputs=keys, clock=CLOCK, killed=False),
     Golden(

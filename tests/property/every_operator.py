@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import product
 from typing import Any, final
 
@@ -73,6 +74,7 @@ WINDOWS: dict[str, Any] = {
     "fixed": lw.FixedWindows("40s"),
     "sliding": lw.SlidingWindows("60s", "20s"),
     "cumulative": lw.CumulativeWindows("60s", "20s"),
+    "columns": lw.ColumnWindows("opened", "closes", longest="3m"),
     "gaps between": lw.SlidingWindows("20s", "30s"),
     "sessions": lw.Sessions("7s"),
     "touching sessions": lw.Sessions("4s", merge_touching=True),
@@ -203,12 +205,23 @@ TRIGGERS: dict[str, Any] = {
 MODES: tuple[Any, ...] = ("discarding", "accumulating", "retracting")
 
 
+def with_bounds(stream: Any) -> Any:
+    """Add bounds of windows: some records are not inside, and some windows too long."""
+    minute = lw.col("time").dt.truncate("1m")
+    length = lw.when(lw.col("i") == 3, 500, lw.col("i") * 20)
+    return stream.with_columns(opened=minute).with_columns(
+        closes=minute + length * timedelta(seconds=1)
+    )
+
+
 def windowed(windows: Any, aggregates: Any, *keys: Any, **options: Any) -> Build:
     """Return what builds a stage of windows."""
 
     def build(stream: Any) -> Any:
         if getattr(windows, "gap_column", None):
             stream = stream.with_columns(gap=(lw.col("i") + 1) * SECOND)
+        if isinstance(windows, lw.ColumnWindows):
+            stream = with_bounds(stream)
         keyed = stream.key_by(*(keys or ("k",)))
         return keyed.window(windows, **options).aggregate(**aggregates)
 

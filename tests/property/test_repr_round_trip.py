@@ -46,6 +46,7 @@ from lowwater.watermark import (
 )
 from lowwater.windows import (
     CalendarWindows,
+    ColumnWindows,
     CumulativeWindows,
     FixedWindows,
     GlobalWindow,
@@ -75,6 +76,12 @@ WINDOWS: st.SearchStrategy[WindowFunction] = st.one_of(
         st.integers(10**9, 10**10),
         offset=INT64,
         timezone=ZONE,
+    ),
+    st.builds(
+        lambda start, end, longest: ColumnWindows(start, end + "!", longest=longest),
+        st.text(min_size=1, max_size=3),
+        st.text(min_size=3),
+        ABOVE_ZERO,
     ),
     st.builds(Sessions, ABOVE_ZERO, merge_touching=st.booleans()),
     st.builds(Sessions, gap_column=st.text(min_size=1), merge_touching=st.booleans()),

@@ -408,12 +408,13 @@ def admission_of(
         max_ahead_us: How far beyond the clock an event time may be, in microseconds.
     """
     work, flow = stage.work, stage.inputs[nth]
-    durations = () if work.windowing is None else work.windowing.windows.columns
+    windows = None if work.windowing is None else work.windowing.windows
+    own = () if windows is None else windows.columns
     return Admission(
         time=flow.time,
         keys=stage.keys_of(nth),
-        needs={name: need for name, need in work.needs().items() if name not in durations},
-        durations=durations,
+        needs={name: need for name, need in work.needs().items() if name not in own},
+        windows=windows,
         on_error=on_error,
         times=flow.times,
         ids=() if stage.deduplication is None else stage.deduplication.columns,

@@ -12,7 +12,15 @@ import numpy as np
 
 from lowwater.display.text import repr_of
 from lowwater.engine.records.admit_keys import check_key as check_key
-from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times, gaps, note_far_ahead
+from lowwater.engine.records.admit_times import (
+    PLAIN,
+    TimeFormat,
+    bounds,
+    event_times,
+    gaps,
+    note_far_ahead,
+    note_too_long,
+)
 from lowwater.engine.records.admit_values import AGGREGATE, Needs, ValueAdmission
 from lowwater.engine.records.batch import HIDDEN, ArrowColumns, shown_name
 from lowwater.engine.records.batch import Records as Records
@@ -24,6 +32,7 @@ from lowwater.engine.records.steps import Bundle
 from lowwater.engine.records.storable import note_unstorable, writable
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
+from lowwater.windows import ColumnWindows, WindowFunction
 
 OnError: TypeAlias = Literal["dead_letter", "raise"]
 _Check: TypeAlias = Callable[[Column, Problems], Column]
@@ -58,7 +67,8 @@ class Admission:
         time: Name of the column of event times.
         keys: Names of the key columns.
         needs: The kind of values that each aggregated column must have.
-        durations: Names of columns that hold a duration per element (the gaps of sessions).
+        windows: The windows; they may read columns that hold a duration per element (the gaps of
+            sessions) or two instants.
         on_error: Whether an invalid record becomes a dead letter or stops the stream.
         times: How event times are written that do not say it themselves.
         ids: Names of the columns of record ids, which must not be null either.
@@ -78,7 +88,7 @@ class Admission:
         time: str,
         keys: tuple[str, ...],
         needs: Mapping[str, Needs],
-        durations: tuple[str, ...] = (),
+        windows: WindowFunction | None = None,
         on_error: OnError = "dead_letter",
         times: TimeFormat = PLAIN,
         ids: tuple[str, ...] = (),
@@ -107,7 +117,7 @@ class Admission:
             name: ValueAdmission(name, "ordered", reader) for name, reader in (orders or {}).items()
         }
         self._is_whole = is_whole
-        # How each column of the key, of the id and of durations is checked.
+        # How each column of the key, of the id and of the windows is checked.
         self._key_checks: list[tuple[str, _Check]] = [
             (
                 name,
@@ -118,7 +128,16 @@ class Admission:
             for name in keys
         ]
         self._id_checks = [(n, partial(check_key, name=shown_name(n), noun="id")) for n in ids]
-        self._gap_checks = [(name, partial(gaps, name=name)) for name in durations]
+        self._bounded = windows if isinstance(windows, ColumnWindows) else None
+        self._window_checks: list[tuple[str, _Check]] = [
+            (
+                name,
+                partial(gaps, name=name)
+                if self._bounded is None
+                else partial(bounds, name=name, format=times),
+            )
+            for name in (() if windows is None else windows.columns)
+        ]
         self._seen = 0
         # What the batch at hand lacks: columns, or values of a type that they may have.
         self._lacked: dict[str, InvalidArgument] = {}
@@ -190,8 +209,12 @@ class Admission:
             name: self._checked(records, name, problems, admission.admit)
             for name, admission in self._columns.items()
         }
-        for name, check in self._gap_checks:
+        for name, check in self._window_checks:
             values[name] = self._checked(records, name, problems, check)
+        if self._bounded is not None:
+            low, high = self._bounded.columns
+            bounds_of = note_too_long(self._bounded, values[low], values[high], problems)
+            values[low], values[high] = bounds_of
         self._check_rest(records, problems)
         if self._max_ahead is not None and clock is not None:
             note_far_ahead(times, clock, self._max_ahead, problems)

@@ -30,6 +30,7 @@ _FIXES = {
     UNSTORABLE: "Make it numbers, text, bytes, times, or lists, tuples, sets and dicts of these, "
     "as in .map(lambda row: row | {{{0}: str(row[{0}])}})",
     "nan": "Filter such records out before, as in .filter(lambda row: row[{0}] == row[{0}])",
+    "bad_window": "Declare a longer window with longest=, or correct the bounds",
     "bad_gap": "Give each record a gap above zero",
     "malformed_csv": 'Check the header, and name the delimiter, as in delimiter=";"',
     "malformed_json": "Check that each line holds one JSON object",

@@ -20,6 +20,7 @@ from lowwater.engine.records.admit_times import TimeFormat
 from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.time import LAST_EVENT_TIME, START_OF_TIME
+from lowwater.windows import Sessions
 
 NOON = "2000-01-01T12:00:00Z"
 NOON_US = 946_728_000_000_000
@@ -309,14 +310,19 @@ def test_a_column_that_changes_its_type_gives_dead_letters() -> None:
 )
 def test_a_gap_that_is_missing_or_not_above_zero_is_a_dead_letter(column: pa.Array) -> None:
     """S-W3, S-B1."""
-    admitted = admission_for(durations=("gap",)).admit(arrow(t=[1] * 4, k=["a"] * 4, gap=column))
+    admitted = admission_for(windows=Sessions(gap_column="gap")).admit(
+        arrow(t=[1] * 4, k=["a"] * 4, gap=column)
+    )
     assert reasons(admitted) == ["bad_gap"] * 3
     assert admitted.bundle.values["gap"].data.tolist() == [1_000_000]
 
 
 def test_gaps_of_any_form() -> None:
     batch = records(t=[1] * 4, k=["a"] * 4, gap=["1s", dt.timedelta(seconds=1), "soon", None])
-    assert reasons(admission_for(durations=("gap",)).admit(batch)) == ["bad_gap", "bad_gap"]
+    assert reasons(admission_for(windows=Sessions(gap_column="gap")).admit(batch)) == [
+        "bad_gap",
+        "bad_gap",
+    ]
 
 
 @pytest.mark.parametrize("name", ["t", "k", "v"])
