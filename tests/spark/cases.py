@@ -47,6 +47,8 @@ INPUT = pa.schema(
         ("gap", pa.int64()),
         ("rank", pa.float64()),
         ("name", pa.string()),
+        ("opened", pa.string()),
+        ("expires", pa.string()),
         ("at_clock", pa.int64()),
         ("at_watermark", pa.int64()),
     ]
@@ -139,7 +141,7 @@ class Case:
                 "time": element.time if isinstance(element.time, Instant) else None,
                 "key": element.key,
                 "value": element.value,
-                **{name: element.columns.get(name) for name in ("gap", "rank", "name")},
+                **{name: element.columns.get(name) for name in INPUT.names[3:-2]},
             }
             for element in elements
         ]
