@@ -142,8 +142,8 @@ def probes() -> Iterator[Probe]:
     bounded = begun().with_columns(
         opened=lw.col("at").dt.truncate("30s"), closes=lw.col("at").dt.offset_by("20s")
     )
-    own = lw.ColumnWindows("opened", "closes", longest="1m")
-    of_own = bounded.key_by("key").window(own).aggregate(total=lw.sum("value"))
+    of_columns = lw.ColumnWindows("opened", "closes", longest="1m")
+    of_own = bounded.key_by("key").window(of_columns).aggregate(total=lw.sum("value"))
     yield Probe("Windows", "ColumnWindows(...)", lambda _: of_own)
     custom = lw.CustomWindows(lambda t: [(t - t % SECOND, t - t % SECOND + SECOND)])
     yield Probe("Windows", "CustomWindows(...)", lambda _: in_windows(custom))

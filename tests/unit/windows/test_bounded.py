@@ -88,8 +88,7 @@ def rows(opened: Any, closes: Any) -> list[dict[str, Any]]:
 def run(source: Any, **options: Any) -> tuple[list[Any], list[tuple[str, str]]]:
     """Return the bounds and values of panes, and the dead letters."""
     bad: list[tuple[str, str]] = []
-    panes = lw.from_source(source) if not isinstance(source, (list, pa.Table)) else None
-    stream = panes or (
+    stream = (
         lw.from_arrow(source, time="time", **options)
         if isinstance(source, pa.Table)
         else lw.from_iterable(source, time="time", **options)

@@ -242,7 +242,7 @@ def test_days_of_23_and_25_hours_give_what_windows_with_state_of_their_own_give(
             Windowing(windows=windows, allowed_lateness="3h", accumulation="retracting"),
             {"n": lw.sum("v"), "mean": lw.mean("v"), "all": lw.collect("v")},
         )
-        found = []
+        found: list[Any] = []
         for low in range(0, len(times), 100):
             some = slice(low, low + 100)
             at = random_order(times[some])
