@@ -244,10 +244,7 @@ def probes() -> Iterator[Probe]:
         yield Probe("Watermarks", name, guessed(estimator), ONE_FILE)
     yield Probe("Watermarks", "FinishedFiles({...})", _by_file, ONE_FILE)
     yield Probe("Watermarks", "idle_after", _idle, ONE_FILE)
-    yield Probe("Clocks", "ArrivalClock(...)", _arriving, ONE_FILE)
-    yield Probe("Clocks", "time=arrival()", _by_arrival)
-    yield Probe("Clocks", "WallClock()", lambda _: counted(begun(clock=lw.WallClock())))
-    yield Probe("Clocks", "ManualClock()", lambda _: counted(begun(clock=lw.ManualClock())))
+    yield from _clocks()
     yield Probe("Options", "memory_limit", lambda folder: counted(in_files(folder)), lambda f: {
         **ONE_FILE, "state": "rocksdb", "state_location": f / "state", "memory_limit": "16MiB"
     })  # fmt: skip
@@ -302,6 +299,13 @@ def _idle(folder: Path) -> lw.Pipeline:
     one = in_files(folder / "one", clock=clock)
     other = in_files(folder / "other", rows=slice(1), clock=clock, idle_after="10s")
     return counted(one | other)
+
+
+def _clocks() -> Iterator[Probe]:
+    yield Probe("Clocks", "ArrivalClock(...)", _arriving, ONE_FILE)
+    yield Probe("Clocks", "time=arrival()", _by_arrival)
+    yield Probe("Clocks", "WallClock()", lambda _: counted(begun(clock=lw.WallClock())))
+    yield Probe("Clocks", "ManualClock()", lambda _: counted(begun(clock=lw.ManualClock())))
 
 
 def _by_arrival(_: Path) -> lw.Pipeline:

@@ -249,6 +249,10 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         from lowwater.explain.ranges import range_lines
 
         yield from range_lines(stage, element, times)
+    elif stage.counting is not None:
+        from lowwater.explain.counted import counted_lines
+
+        yield from counted_lines(stage, element, times)
     elif not stage.aggregates and element.reason is None:
         lines = list(timer_lines(stage, element, times))
         yield from lines

@@ -70,6 +70,13 @@ def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = N
         from lowwater.explain.ranges import explain_ranges
 
         return explain_ranges(of, key, window)
+    if of.counting is not None:
+        raise InvalidArgument(
+            f"the windows of stage {of.name!r} are of a number of records, and two of a key may "
+            "have the same times",
+            where="explain",
+            hint="Ask which windows have a record: why(element)",
+        )
     if of.windowing is None:
         raise InvalidArgument(
             f"stage {of.name!r} has no windows",
@@ -156,6 +163,8 @@ class _Life:
         lateness = format_duration(windowing.lateness_us)
         yield f"  {shown(windowing.windows)}, allowed lateness {lateness}"
         yield f"  {shown(windowing.trigger)}, {windowing.mode}"
+        if windowing.fill is not None:
+            yield f"  windows without elements are filled: {windowing.fill}"
 
     def _happened(self) -> Iterator[str]:
         """Yield elements, merges and panes in the order of events."""
@@ -249,9 +258,12 @@ class _Life:
             became = self._lineage.became(self._key, self._window, 0)
             yield f"  it merged into {self._times.window(became)}: explain that window instead"
             return
-        if not self.elements and not (self._stage.sample is not None and self.panes):
+        fills = self._windowing.fill is not None and bool(self.panes)
+        if not self.elements and not fills and not (self._stage.sample is not None and self.panes):
             yield from self._unknown()
             return
+        if fills and not self.elements:
+            yield "  no element was assigned to it: it is filled, as one before it has some"
         inserts = [pane for _, pane in self.panes if pane.kind == "insert"]
         if not inserts:
             yield "  it has not fired"
@@ -270,6 +282,11 @@ class _Life:
         """Describe what exists instead: other windows of the key, or other keys."""
         if self._stage.sample is None:
             yield "  it has not fired: no element was assigned to it, so there is no such window"
+            if self._windowing.fill is not None:
+                yield (
+                    f"  fill={self._windowing.fill!r} fills windows that close behind one of its "
+                    "key with elements, as the watermark passes them"
+                )
         else:
             yield "  it has not fired; whether it has elements is not known from the sample"
         windows = self._lineage.windows(self._key)

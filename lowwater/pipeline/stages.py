@@ -235,11 +235,12 @@ def window_stage(
     """Return the stage of windows and aggregates, checked as far as can be without running."""
     check_names(aggregates, names)
     check_adds_up(stream._flows)
-    if windowing.fill is not None and IS_FILLED in aggregates:
+    if windowing.fill is not None and IS_FILLED in (*aggregates, *names):
+        what = "an aggregate" if IS_FILLED in aggregates else "a key"
         raise InvalidArgument(
-            f"an aggregate cannot be called {IS_FILLED!r}: panes of filled windows have that",
+            f"{what} cannot be called {IS_FILLED!r}: panes of filled windows have that",
             where="aggregate",
-            hint=f"Name it, as in aggregate(my_{IS_FILLED}=...)",
+            hint=f"Give it another name, such as my_{IS_FILLED}",
         )
     work = Windowed(windowing, dict(aggregates))
     stage = Stage(stream._flows, keys, names, work, stream._deduplication)

@@ -173,7 +173,7 @@ class Embedded:
         """The trace of the run."""
         return self._outcomes.trace()
 
-    def _begin(self) -> None:
+    def _begin(self, known: Any = None) -> None:
         self._marks = [External() for _ in self._inputs]
         self.built = built_on(self._build, self._inputs, self._marks)
         longest = max((len(one.elements) for one in self._inputs), default=1)
@@ -190,14 +190,13 @@ class Embedded:
         self._source = source_numbers(self._run.graph, self._inputs)
         self._store = MemoryStore(self._contents)
         if durable:
-            self._run.resume(self._store, None)
+            self._run.resume(self._store, known)
 
     def _restart(self) -> None:
         batch = Batch()
         known = encode(self._run.save(batch))
         self._store.commit(batch)
-        self._begin()
-        self._run.resume(self._store, decode(known))
+        self._begin(decode(known))
 
     def _give(self, moves: Moves, at: int, first: int, stop: int) -> Iterator[Outcome]:
         for mark, to in zip(self._marks, moves.watermarks, strict=True):

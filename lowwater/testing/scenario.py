@@ -24,6 +24,7 @@ from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
+    from lowwater.engine.window.fill import Fill
     from lowwater.explain import Explanation
     from lowwater.explain.window import WindowLike
     from lowwater.pipeline.fluent import KeyedStream, MatchedStream
@@ -71,6 +72,7 @@ class Scenario(Arrivals):
         on_time: OnTime = ...,
         timestamps: TimestampRule = ...,
         allow_data_loss: str | None = ...,
+        fill: Fill | None = ...,
         on_error: OnError = ...,
         trace: bool = ...,
     ) -> ScenarioRun: ...
@@ -88,6 +90,7 @@ class Scenario(Arrivals):
         on_time: OnTime = "always",
         timestamps: TimestampRule = "end",
         allow_data_loss: str | None = None,
+        fill: Fill | None = None,
         on_error: OnError = "dead_letter",
         trace: bool = False,
     ) -> ScenarioRun | PipelineRun:
@@ -112,6 +115,7 @@ class Scenario(Arrivals):
             on_time: Whether the on-time pane is emitted even with nothing new.
             timestamps: The event time of a pane.
             allow_data_loss: Why it is fine that the trigger may lose data.
+            fill: How long windows without elements emit panes for a key that had some.
             on_error: ``"dead_letter"`` keeps bad elements in ``errors``; ``"raise"`` stops (S-B1).
             trace: Whether to record what happens to each element, in ``trace``.
 
@@ -140,6 +144,7 @@ class Scenario(Arrivals):
             on_time=on_time,
             timestamps=timestamps,
             allow_data_loss=allow_data_loss,
+            fill=fill,
         )
         return self.run_windowing(windowing, aggregate=aggregate, on_error=on_error, trace=trace)
 

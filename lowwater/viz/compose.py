@@ -253,6 +253,8 @@ def _title(trace: StageTrace, shown: str | None) -> str:
     windowing = trace.windowing
     if windowing is None:
         what = "a process without windows" if trace.ranging is None else "values over rows"
+        if trace.counting is not None:
+            what = repr(trace.counting)
         return f"{trace.name}: {what}"
     value = "" if shown is None else f"{shown} = {spec_text(trace.aggregates[shown])}: "
     lateness = windowing.lateness_us

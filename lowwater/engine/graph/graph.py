@@ -38,6 +38,7 @@ from lowwater.watermark import WatermarkEstimator
 if TYPE_CHECKING:
     from lowwater.engine.match.rules import Matching
     from lowwater.engine.over.rules import Over
+    from lowwater.windows import CountWindows
 
 
 @final
@@ -115,6 +116,8 @@ class Work(Protocol):
     def match_rules(self) -> Matching | None: ...
     @property
     def over_rules(self) -> Over | None: ...
+    @property
+    def count_windows(self) -> CountWindows | None: ...
     @property
     def noun(self) -> str: ...
 

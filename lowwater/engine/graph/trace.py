@@ -20,7 +20,7 @@ from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import Instant, Int64Array
-from lowwater.windows import Window
+from lowwater.windows import CountWindows, Window
 
 if TYPE_CHECKING:
     from lowwater.engine.match.rules import Matching
@@ -280,6 +280,7 @@ class StageTrace:
         matching: The rules, if it finds row patterns. What it found is not recorded: it is found
             again in the elements when it is asked for.
         ranging: The rules, if it computes values over rows; likewise computed again.
+        counting: Its windows, if they are of a number of records.
         is_resumed: Whether it had state of an earlier run, of which the trace has no elements.
     """
 
@@ -299,6 +300,7 @@ class StageTrace:
     timers: tuple[TracedTimer, ...] = ()
     matching: Matching | None = None
     ranging: Over | None = None
+    counting: CountWindows | None = None
     is_resumed: bool = False
 
     @property

@@ -223,6 +223,7 @@ class StageRecorder:
             timers=self._timers.trace(),
             matching=work.match_rules,
             ranging=work.over_rules,
+            counting=work.count_windows,
             is_resumed=self.is_resumed,
         )
 

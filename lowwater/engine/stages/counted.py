@@ -41,6 +41,10 @@ class Counted(StageKind):
     takes_whole_records: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
 
+    @property
+    def count_windows(self) -> CountWindows:
+        return self.windows
+
     def lateness_behind(self, upstream_us: Callable[[], int]) -> int:
         return 0  # a pane is never below the output watermark (C-3)
 
@@ -94,7 +98,7 @@ class Counted(StageKind):
         severity: Severity = "warning" if endless else "note"
         if self.windows.count > 1:
             yield Finding(
-                severity if endless else "note",
+                severity,
                 f"a window of {self.windows.count:,} records waits for its last record, however "
                 "long that takes: what a key has is kept until then, also of keys that never come "
                 "back",

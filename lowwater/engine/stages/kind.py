@@ -18,6 +18,7 @@ from lowwater.time import END_OF_TIME, Int64Array
 if TYPE_CHECKING:
     from lowwater.engine.match.rules import Matching
     from lowwater.engine.over.rules import Over
+    from lowwater.windows import CountWindows
 
 NO_AGGREGATES: Mapping[str, AggregateSpec] = MappingProxyType({})
 
@@ -33,7 +34,8 @@ class StageKind:
     may be null (T-3); ``takes_whole_records`` that all columns are read; ``keys_are_ids`` that its
     keys are the ids by which duplicates are dropped; ``reads_right`` that the watermark of a join's
     right side matters by itself (J-8); and ``join_rules``, ``match_rules`` and ``over_rules`` are
-    the rules of a join of streams, of a search for row patterns, and of values over rows.
+    the rules of a join of streams, of a search for row patterns, and of values over rows, and
+    ``count_windows`` windows of a number of records.
     """
 
     __slots__ = ()
@@ -67,6 +69,10 @@ class StageKind:
 
     @property
     def over_rules(self) -> Over | None:
+        return None
+
+    @property
+    def count_windows(self) -> CountWindows | None:
         return None
 
     def inputs_on_left(self, count: int) -> int:

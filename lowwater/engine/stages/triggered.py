@@ -35,7 +35,7 @@ def described_windowing(windowing: Windowing) -> dict[str, Any]:
         "on_time": windowing.on_time,
         "timestamps": windowing.timestamps,
         # Left out where there is none, as older states have none.
-        **({} if windowing.fill is None else {"fill": repr_text(windowing.fill)}),
+        **({} if windowing.fill is None else {"fill": str(windowing.fill)}),
     }
 
 

@@ -80,7 +80,7 @@ class Windowed(StageKind):
     def described(self) -> dict[str, Any]:
         return {
             **described_windowing(self.windowing),
-            "aggregates": described_aggregates(self.aggregates),
+            "aggregates": described_aggregates(shown_aggregates(self.aggregates)),
         }
 
     def outline(self, stage: Stage) -> str:

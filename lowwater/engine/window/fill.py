@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, LowwaterError, describe
 from lowwater.time import (
     DurationLike,
     Int64Array,
@@ -93,7 +93,7 @@ def checked_fill(fill: object, windows: WindowFunction, trigger: Trigger, on_tim
             raise InvalidArgument(
                 f"{describe('fill', fill)} is not a number of windows from 1 to {_MOST:_}",
                 where="window(fill=)",
-                hint='Write fill="2 windows", or fill=until_idle("1h")',
+                hint=_hint(fill),
             )
         found = f"{count} window{'s' if count > 1 else ''}"
     if not isinstance(windows, (FixedWindows, SlidingWindows, CalendarWindows)):
@@ -102,6 +102,16 @@ def checked_fill(fill: object, windows: WindowFunction, trigger: Trigger, on_tim
             where="window(fill=)",
             hint="Use FixedWindows, SlidingWindows or CalendarWindows, or leave fill= out",
         )
+    if isinstance(found, UntilIdle) and isinstance(windows, (FixedWindows, SlidingWindows)):
+        period = windows.size_us if isinstance(windows, FixedWindows) else windows.period_us
+        if (many := as_micros(found.idle) // period) > _MOST:
+            raise InvalidArgument(
+                f"{found!r} fills {many:,} windows behind each with elements, and at most "
+                f"{_MOST:,} are supported",
+                where="window(fill=)",
+                hint=f"Use until_idle({format_duration(_MOST * period)!r}) or less, or longer "
+                "windows",
+            )
     if not is_fillable(windows, trigger, on_time):
         what = repr(trigger) if on_time == "always" else f"on_time={on_time!r}"
         raise InvalidArgument(
@@ -110,6 +120,14 @@ def checked_fill(fill: object, windows: WindowFunction, trigger: Trigger, on_tim
             hint='Use trigger=AfterWatermark(...) and on_time="always", or leave fill= out',
         )
     return found
+
+
+def _hint(fill: object) -> str:
+    try:
+        idle = format_duration(duration(fill, name="fill"))  # type: ignore[arg-type]
+    except LowwaterError:
+        idle = "1h"
+    return f'Write fill="2 windows", or for a time fill=lw.until_idle({idle!r})'
 
 
 def following(windows: WindowFunction, end: Int64Array) -> tuple[Int64Array, Int64Array]:

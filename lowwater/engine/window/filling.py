@@ -8,7 +8,7 @@ a key without elements.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from lowwater.engine.records.columns import Mask
 from lowwater.engine.window.fill import Fill, following, last_filled
 from lowwater.engine.window.window_state import WindowState
 from lowwater.state.arrays import NONE, distinct
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
+from lowwater.windows import CalendarWindows, FixedWindows
 
 UNTIL = f"{IS_FILLED}:until"
 """The column of the aggregate that says it: the greatest end of a window that is filled behind."""
@@ -36,7 +37,7 @@ class Filler:
     def __init__(self, state: WindowState, fill: Fill) -> None:
         self._state = state
         self._fill = fill
-        self._windows = state.windowing.windows
+        self._windows: Any = state.windowing.windows  # on a grid: checked_fill
 
     def take(self, rows: Int64Array, watermark: int) -> Int64Array:
         """Note that rows have elements; return rows that were opened for what is behind them.
@@ -50,15 +51,9 @@ class Filler:
         table = self._state.table
         table[UNTIL][rows] = HAS_ELEMENTS
         rows = rows[table["end"][rows] <= watermark]
-        key, end, until = table["key"][rows], table["end"][rows], self.until(rows)
-        opened = [NONE]
-        while len(key):
-            start, end, going = self._next(end, until)
-            key, start, end, until = key[going], start[going], end[going], until[going]
-            to_come = end > watermark
-            opened.append(self._open(key[to_come], start[to_come], end[to_come], until[to_come]))
-            key, end, until = key[~to_come], end[~to_come], until[~to_come]
-        return np.concatenate(opened)
+        found = self._behind(table["key"][rows], table["end"][rows], self.until(rows), watermark)
+        to_come = found[2] > watermark
+        return self._open(*(column[to_come] for column in found))
 
     def behind(self, rows: Int64Array, upto: int) -> Int64Array:
         """Open the rows behind those that an advance completes, and behind these; return them.
@@ -72,16 +67,7 @@ class Filler:
         key, end, until = table["key"][rows], table["end"][rows], self.until(rows)
         if upto == END_OF_TIME:
             until = np.minimum(until, self._last("end")[key])
-        opened = [NONE]
-        while len(key):
-            start, end, going = self._next(end, until)
-            key, start, end, until = key[going], start[going], end[going], until[going]
-            new = self._open(key, start, end, until)
-            opened.append(new)
-            # A row that was there already has its turn by itself.
-            onward = np.isin(self._state.index.find(key, start, end), new) & (end <= upto)
-            key, end, until = key[onward], end[onward], until[onward]
-        return np.concatenate(opened)
+        return self._open(*self._behind(key, end, until, upto))
 
     def places(
         self, key: Int64Array, end: Int64Array, until: Int64Array, upto: int
@@ -94,21 +80,17 @@ class Filler:
             until: The greatest end of a window that is filled behind them.
             upto: What an advance deals with, or the watermark.
         """
-        found = [(NONE, NONE, NONE)]
-        while len(key):
-            start, end, going = self._next(end, until)
-            key, start, end, until = key[going], start[going], end[going], until[going]
-            found.append((key, start, end))
-            onward = end <= upto
-            key, end, until = key[onward], end[onward], until[onward]
-        keys, starts, ends = zip(*found, strict=True)
-        return np.concatenate(keys), np.concatenate(starts), np.concatenate(ends)
+        keys, starts, ends, _ = self._behind(key, end, until, upto)
+        return keys, starts, ends
 
     def beyond(self, rows: Int64Array) -> Mask:
-        """Return which rows lie behind all elements of their keys, where all rows are in memory."""
+        """Return which rows that have not fired lie behind all elements of their keys.
+
+        All rows are in memory.
+        """
         table = self._state.table
         behind: Mask = table["start"][rows] > self._last("start")[table["key"][rows]]
-        return behind & (table[UNTIL][rows] != HAS_ELEMENTS)
+        return behind & (table[UNTIL][rows] != HAS_ELEMENTS) & (table["on_time_index"][rows] < 0)
 
     def _last(self, name: str) -> Int64Array:
         """Return the greatest start, or end, of the rows with elements of each key, by its id."""
@@ -129,10 +111,38 @@ class Filler:
         own = table[UNTIL][rows]
         return np.where(own == HAS_ELEMENTS, self.last_of(table["end"][rows]), own)
 
-    def _next(self, end: Int64Array, until: Int64Array) -> tuple[Int64Array, Int64Array, Mask]:
-        """Return the next windows, and which of them are to be filled."""
-        start, later = following(self._windows, end)
-        return start, later, (later > end) & (later <= until) & (later < END_OF_TIME)
+    def _behind(
+        self, key: Int64Array, end: Int64Array, until: Int64Array, upto: int
+    ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """Return (key, start, end, until) of the windows behind some, to the first above ``upto``.
+
+        Those behind another one with elements are among them: it has them filled, too.
+        """
+        windows = self._windows
+        if isinstance(windows, CalendarWindows):
+            return self._behind_in_calendar(key, end, until, upto)
+        size = windows.size_us
+        period = size if isinstance(windows, FixedWindows) else windows.period_us
+        last = np.minimum(until, min(saturating_add(upto, period), END_OF_TIME - 1))
+        many = (np.maximum(last, end) - end) // period
+        of = np.repeat(np.arange(len(key)), many)
+        nth = np.arange(len(of)) - (np.cumsum(many) - many)[of]
+        ends = end[of] + (nth + 1) * period
+        return key[of], ends - size, ends, until[of]
+
+    def _behind_in_calendar(
+        self, key: Int64Array, end: Int64Array, until: Int64Array, upto: int
+    ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        found = [(NONE, NONE, NONE, NONE)]
+        while len(key):
+            start, later = following(self._windows, end)
+            going = (later > end) & (later <= until)
+            key, start, end, until = key[going], start[going], later[going], until[going]
+            found.append((key, start, end, until))
+            onward = end <= upto
+            key, end, until = key[onward], end[onward], until[onward]
+        keys, starts, ends, limits = zip(*found, strict=True)
+        return tuple(map(np.concatenate, (keys, starts, ends, limits)))  # type: ignore[return-value]
 
     def _open(
         self, key: Int64Array, start: Int64Array, end: Int64Array, until: Int64Array

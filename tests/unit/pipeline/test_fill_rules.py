@@ -57,6 +57,19 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: keyed().window(MINUTE, on_time="if_new", fill="1 window"),
     ),
     "a process": ("fill", lambda: keyed().window(MINUTE, fill="1 window").process(Nothing())),
+    "a key": (
+        "a key cannot be called 'is_filled'",
+        lambda: (
+            lw.from_iterable([{"at": 0, "is_filled": 7}], time="at")
+            .key_by("is_filled")
+            .window(MINUTE, fill="1 window")
+            .aggregate(n=lw.count())
+        ),
+    ),
+    "too long": (
+        "fills 525,600 windows behind",
+        lambda: keyed().window(MINUTE, fill=lw.until_idle("365d")),
+    ),
     "a name": (
         "is_filled",
         lambda: keyed().window(MINUTE, fill="1 window").aggregate(is_filled=lw.count()),
@@ -108,12 +121,42 @@ def test_panes_say_which_windows_had_no_records() -> None:
         ("a", 3, {"n": 1, "v": 2**53 + 1, "is_filled": False}),
     ]  # fmt: skip
     assert result.to_arrow()["is_filled"].type == pa.bool_()
-    assert str(result.explain("a", "1970-01-01T00:01:30Z"))
+    explained = str(result.explain("a", "1970-01-01T00:01:30Z"))
+    assert "it is filled, as one before it has some" in explained
+    assert "no such window" not in explained
+    assert "fill='5 windows' fills windows" in str(result.explain("a", "1970-01-01T01:00:00Z"))
     assert result.diagram() is not None
     behind = filled.filter(~lw.col("is_filled")).key_by("k").window(lw.FixedWindows("1h"))
     assert {one.key: one.value for one in behind.aggregate(panes=lw.count()).run()} == {
         "a": 2, "b": 1,
     }  # fmt: skip
+
+
+def test_a_filled_window_closes_as_others_do() -> None:
+    """Also one that fired on time before the input ended (S-O6)."""
+    rows = [{"at": 0, "k": "a"}, {"at": 120_000_000, "k": "b"}]
+    stream = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).key_by("k")
+    filled = stream.window(
+        MINUTE, fill="1 window", allowed_lateness="1h", accumulation="accumulating",
+        closing="always",
+    )  # fmt: skip
+    panes = filled.aggregate(n=lw.count()).collect(bundle_size=1).panes
+    shown = [(one.key, int(one.window.start), one.timing, one.is_last) for one in panes]
+    assert shown == [
+        ("a", 0, "ON_TIME", False),
+        ("a", 60_000_000, "ON_TIME", False),
+        ("b", 120_000_000, "ON_TIME", True),
+        ("a", 0, "LATE", True),
+        ("a", 60_000_000, "LATE", True),
+    ]
+
+
+def test_a_quiet_day_is_filled_at_once() -> None:
+    """5,000 windows of a key and an advance over all of them."""
+    rows = [{"at": 0, "k": "a"}, {"at": 86_400_000_000, "k": "b"}]
+    stream = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).key_by("k")
+    seconds = stream.window(lw.FixedWindows("1s"), fill="5000 windows").aggregate(n=lw.count())
+    assert len(seconds.collect(bundle_size=1).panes) == 5_002
 
 
 @pytest.mark.parametrize("bundle_size", [1_000, 40_000])

@@ -200,3 +200,15 @@ def test_texts() -> None:
 def test_what_cannot_be_run_is_refused(make: Any, said: str) -> None:
     with pytest.raises(lw.InvalidArgument, match=said):
         make()
+
+
+def test_a_restart_remembers_ids_once() -> None:
+    scenario = Scenario().add(({"v": 3}, "12:00", "a")).add(({"v": 3}, "12:00", "a")).end()
+
+    def unique(stream: lw.Stream) -> lw.Pipeline:
+        once = stream.deduplicate(id="v", within="5m")
+        return once.key_by("key").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+
+    whole = scenario.run_pipeline(unique)
+    assert [pane.value for pane in whole.panes] == [1]
+    assert scenario.run_pipeline(unique, restarts="all").steps == whole.steps
