@@ -25,9 +25,9 @@ SIDE_INPUT = pa.table({"key": range(10_000), "value": [str(one) for one in range
 
 
 class WhileOpen(TypedDict):
-    """Options of a join of auctions with the bids that may be for them in time."""
+    """Options of a join of auctions with the bids that are for them in time."""
 
-    within: int
+    within: lw.Between
     allowed_lateness: str
 
 
@@ -56,8 +56,8 @@ class Nexmark:
             ``reserve``, ``expires``, ``seller``, ``category``.
         bids: Bids: ``auction``, ``bidder``, ``price``, ``channel``, ``url``. Records of all three
             also have ``event`` (their number), ``date_time``, ``arrival`` and ``extra``.
-        while_open: Options of a join of auctions with their bids: how long an auction may last,
-            in microseconds, and how late events may be.
+        while_open: Options of a join of auctions with their bids: while they are open, how long
+            that may be, and how late events may be.
         corrections: Options of windows: as late as events are, they count.
         standing: Options of the global window: after each bundle, what stands.
         folder: Where files are written.
@@ -94,7 +94,10 @@ class Nexmark:
             only(PERSON, "person"),
             only(AUCTION, "auction"),
             only(BID, "bid"),
-            WhileOpen(within=made.longest_auction, allowed_lateness=made.lateness),
+            WhileOpen(
+                within=lw.between("0s", "expires", longest=made.longest_auction),
+                allowed_lateness=made.lateness,
+            ),
             Corrections(accumulation="retracting", allowed_lateness=made.lateness),
             Standing(trigger=lw.Always(), accumulation="retracting"),
             folder,

@@ -28,6 +28,11 @@ def join_probes() -> Iterator[Probe]:
         'join(within=SlidingWindows(...), how="anti")': lambda: _even().join(
             _odd(), on="key", within=lw.SlidingWindows("1m", "30s"), how="anti"
         ),
+        'join(within=between("at", ..., longest=...))': lambda: (
+            _even()
+            .with_columns(until=lw.col("at").dt.offset_by("40s"))
+            .join(_odd(), on="key", within=lw.between("at", "until", longest="1m"), how="left")
+        ),
         "join_as_of": lambda: _even().join_as_of(_odd(), on="key"),
         "join_as_of(order, tolerance)": lambda: _even().join_as_of(
             _odd(), on="key", order="value", tolerance="30s", how="inner"

@@ -219,7 +219,10 @@ def join_stage(
         )
     check_no_table(inputs.flows, "join")
     lateness = inputs.lateness(allowed_lateness, "allowed_lateness")
-    return inputs.stage(Joining(interval_of(within), how, unmatched, lateness))  # type: ignore[arg-type]  # checked above
+    interval = interval_of(within)
+    if inputs.left_known is not None:
+        require_names(interval.columns, (*inputs.left_known, *inputs.keys), "join(within=)")
+    return inputs.stage(Joining(interval, how, unmatched, lateness))  # type: ignore[arg-type]  # checked above
 
 
 def window_join_stage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,32 @@ def intervals() -> list[Writing]:
         .named("totals of pairs")
     )
     return written(*found, pairs, totals)
+
+
+def bounded() -> list[Writing]:
+    """Joins whose left records say when their partners are: from, until, and both."""
+    left, right = sides()
+    seconds = timedelta(seconds=1)
+    left = left.with_columns(
+        opens=lw.col("at") - (lw.col("id") % 7) * seconds,
+        closes=lw.col("at") + (lw.col("id") % 23) * seconds,
+    )
+    intervals: dict[str, Any] = {
+        "both": lw.between("opens", "closes", longest="18s"),
+        "until": lw.between("-2s", "closes", longest="18s"),
+        "from": lw.between("opens", "9s", longest="5s"),
+    }
+    kinds: Any = (("inner", "final"), ("outer", "early"), ("anti", "on_time"))
+    return written(
+        *(
+            left.join(
+                right, on="key", within=within, how=how, unmatched=unmatched,
+                allowed_lateness="20s",
+            ).named(f"{name} {how}")
+            for name, within in intervals.items()
+            for how, unmatched in kinds
+        )
+    )  # fmt: skip
 
 
 def in_windows() -> list[Writing]:
@@ -168,6 +195,7 @@ def changelogs() -> list[Writing]:
 
 GOLDENS = [
     Golden(name="interval-joins", feed=feed_sides, outputs=intervals, clock=CLOCK, stop=6),
+    Golden(name="bounded-joins", feed=feed_sides, outputs=bounded, clock=CLOCK, stop=6),
     Golden(
         name="window-joins", feed=feed_sides, outputs=in_windows, clock=CLOCK, stop=6, killed=False,
         point="after the write",

@@ -64,6 +64,8 @@ class JoinElement:
         sign: +1 for an insertion, -1 for the retraction of an equal element.
         order: For versions of :class:`~tests.oracles.as_of.AsOfOracle`: which of those
             with one event time is the newest. ``None`` for the number of the arrival.
+        bounds: Of a left element, between which instants its partners are (J-14); ``None`` for
+            those of the join.
     """
 
     key: Any
@@ -71,6 +73,7 @@ class JoinElement:
     value: Any
     sign: int = 1
     order: Any = None
+    bounds: tuple[int, int] | None = None
 
 
 @final
@@ -183,8 +186,15 @@ class JoinOracle:
             for other in self._rows
             if other.side != row.side
             and other.element.key == row.element.key
-            and self.low <= _right_minus_left(row, other) <= self.high  # J-1
+            and self._meet(row, other)
         ]
+
+    def _meet(self, one: _Row, other: _Row) -> bool:
+        left, right = (one, other) if one.side == "left" else (other, one)
+        if left.element.bounds is not None:  # J-14
+            earliest, latest = left.element.bounds
+            return earliest <= right.element.time <= latest
+        return self.low <= _right_minus_left(one, other) <= self.high  # J-1
 
     # -- rows that come out by themselves (J-4, J-6) ------------------------------------------
 

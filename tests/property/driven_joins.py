@@ -17,6 +17,7 @@ from lowwater.engine.keyed.inspect import verify_records
 from lowwater.engine.keyed.operator import SideBundle, SidesAdvance
 from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.engine.records import stored_keys
+from lowwater.engine.records.admit_bounds import HIGH, LOW
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.stage_output import MAIN, StageOutput
@@ -37,6 +38,9 @@ def bundle_of(elements: Sequence[JoinElement], *, arrow: bool, ordered: bool = F
     column = Column.from_arrow(pa.array(values, pa.string())) if arrow else None
     signs = np.array([one.sign for one in elements], dtype=np.int8)
     columns = {"value": column or Column.of_objects(values)}
+    if any(one.bounds for one in elements):
+        for at, name in enumerate((LOW, HIGH)):
+            columns[name] = Column(np.array([one.bounds[at] for one in elements if one.bounds]))
     if ordered:
         columns["order"] = Column.of_objects([one.order for one in elements])
     return Bundle(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import product
 from typing import Any, final
 
@@ -376,6 +377,20 @@ for how, unmatched in product(HOWS, UNMATCHED):
         is_short=how in ("outer", "semi") or (how, unmatched) == ("anti", "early"),
         is_large=(how, unmatched) == ("outer", "early"),
     )  # fmt: skip
+
+
+def bounded_join(left: Any, right: Any, how: Any) -> Any:
+    """A join whose left records say until when they have partners; some say it wrongly."""
+    seconds = lw.when(lw.col("n") % 50 == 3, 90, lw.col("n") % 40) * timedelta(seconds=1)
+    left = left.select("k", "g", "n", "v", "time").with_columns(until=lw.col("time") + seconds)
+    return left.join(
+        right.select("k", "g", "n", "s"), on=("k", "g"), how=how, unmatched="on_time",
+        within=lw.between("-9s", "until", longest="50s"), allowed_lateness="40s",
+    )  # fmt: skip
+
+
+case("outer join until a column", partial(bounded_join, how="outer"), inputs=2, is_large=True)
+case("anti join until a column", partial(bounded_join, how="anti"), inputs=2, is_short=False)
 for how in HOWS:
     of = ("fixed", "sliding", "sessions", *(("cumulative",) if how == "outer" else ()))
     for name in of:

@@ -27,6 +27,7 @@ CHUNKS: dict[str, tuple[str, ...]] = {
     "engine.aggregates._tally": ("_SPARE",),
     "engine.aggregates._top": ("_SPARE",),
     "engine.counted.operator": ("_PAIRS_AT_ONCE",),
+    "engine.join.interval_join": ("_FIRST_PORTION",),
     "engine.keyed.operator": ("_FEW_KEYS", "_GARBAGE"),
     "engine.keyed.records": ("_STALE",),
     "engine.keyed.spilled": ("AT_ONCE", "_CHUNK"),

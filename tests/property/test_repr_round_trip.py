@@ -194,6 +194,15 @@ def test_intervals_of_differences(pair: list[int]) -> None:
     assert between(low, high) == Between(*pair)
 
 
+@given(st.text(max_size=4), st.text(max_size=4), ABOVE_ZERO, INT64)
+def test_intervals_between_columns(low: str, high: str, longest: int, difference: int) -> None:
+    """J-14."""
+    check(between(f"from {low}", f"to {high}", longest=longest))
+    least, most = sorted((difference, longest))
+    if least < most:
+        check(between(least, "a column", longest=longest))
+
+
 @given(INTERVALS)
 def test_windows(pair: list[int]) -> None:
     """S-T2."""

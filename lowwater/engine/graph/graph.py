@@ -23,6 +23,7 @@ from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.records.admission import Admission, OnError
+from lowwater.engine.records.admit_bounds import PartnerBounds
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.stage_bundle import StageBundle
@@ -152,6 +153,10 @@ class Work(Protocol):
 
     def orders(self, nth: int) -> Mapping[str, str]:
         """Return the columns by which it orders what comes by an input, with the argument."""
+        ...
+
+    def partners(self, nth: int) -> PartnerBounds | None:
+        """Return which columns of an input bound the records that its own meet, if some do."""
         ...
 
     def operator(self, stage: Stage) -> Operator:
@@ -418,6 +423,7 @@ def admission_of(
         keys=stage.keys_of(nth),
         needs={name: need for name, need in work.needs().items() if name not in own},
         windows=windows,
+        partners=work.partners(nth),
         on_error=on_error,
         times=flow.times,
         ids=() if stage.deduplication is None else stage.deduplication.columns,

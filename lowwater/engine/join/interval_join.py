@@ -14,9 +14,11 @@ from lowwater.engine.join.two_sided import TwoSided, before
 from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.engine.keyed.spilled import SpilledKeys
+from lowwater.engine.records.admit_bounds import HIGH, LOW
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.kernels import kernels
+from lowwater.state.arrays import NONE
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
@@ -30,6 +32,10 @@ from lowwater.time import (
     saturating_add_array,
 )
 from lowwater.watermark import Hold
+
+_FIRST_PORTION = 1_024
+_MANY_NEAR = 1 << 22
+"""How many candidates of a portion of rows are looked at together, about."""
 
 
 @final
@@ -58,7 +64,10 @@ class JoinOperator(TwoSided):
         self.joining = joining
         counts = (Field("matches", np.int64), Field("shown", np.bool_, False))
         self._counted = (joining.waits(LEFT), joining.waits(RIGHT))
-        left = KeyedRecords(columns.left, counts if self._counted[LEFT] else (), signed=signed)
+        self._bounded = joining.within is not None and joining.within.bounds is not None
+        bounds = (Field(LOW, np.int64), Field(HIGH, np.int64)) if self._bounded else ()
+        of_left = (*bounds, *(counts if self._counted[LEFT] else ()))
+        left = KeyedRecords(columns.left, of_left, signed=signed)
         right = KeyedRecords(columns.right, counts if self._counted[RIGHT] else (), signed=signed)
         super().__init__(
             left,
@@ -155,7 +164,11 @@ class JoinOperator(TwoSided):
         self, side: Side, bundle: Bundle, keys: Int64Array, hashes: Int64Array | None
     ) -> None:
         own = self.sides[side]
-        rows = own.insert(keys, bundle.times, bundle.values, hashes)
+        values = dict(bundle.values)
+        bounds = {name: values.pop(name).data for name in (LOW, HIGH) if name in values}
+        rows = own.insert(keys, bundle.times, values, hashes)
+        for name, instants in bounds.items():
+            own.table[name][rows] = instants
         self._pair(side, rows, 1)
         if self._counted[side]:
             if self.joining.unmatched == "on_time":
@@ -183,7 +196,11 @@ class JoinOperator(TwoSided):
         if null is not None:
             rows = rows[~null]
         times = own.table["start"][rows]
-        if joining.within is None:
+        bounds = self.sides[LEFT].table if self._bounded else None
+        if bounds is not None and side == LEFT:
+            rows = rows[bounds[LOW][rows] <= bounds[HIGH][rows]]
+            first, last = bounds[LOW][rows], bounds[HIGH][rows]
+        elif joining.within is None:
             first = np.full(len(rows), START_OF_TIME, dtype=np.int64)
             last = np.full(len(rows), END_OF_TIME, dtype=np.int64)
         else:
@@ -191,7 +208,10 @@ class JoinOperator(TwoSided):
             if side == RIGHT:
                 low, high = -high, min(-low, END_OF_TIME)
             first, last = saturating_add_array(times, low), saturating_add_array(times, high)
-        found, which = other.find(own.table["key"][rows], first, last)
+        if bounds is not None and side == RIGHT:
+            found, which = self._find_bounding(rows, first, last)
+        else:
+            found, which = other.find(own.table["key"][rows], first, last)
         if not found.size:
             return
         mine = rows[which]
@@ -204,6 +224,32 @@ class JoinOperator(TwoSided):
             self._emit(side, mine, found, sign)
         if self._counted[opposite] and sign < 0:
             self._settle(opposite, other.count(found, "matches", sign))
+
+    def _find_bounding(
+        self, rows: Int64Array, first: Int64Array, last: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return the left rows within whose bounds right rows are, and which of those (J-14).
+
+        Args:
+            rows: The right rows.
+            first: From when left rows may have such bounds.
+            last: Until when.
+        """
+        left, right = self.sides[LEFT], self.sides[RIGHT].table
+        found, which = [NONE], [NONE]
+        at, portion = 0, _FIRST_PORTION
+        while at < len(rows):
+            some = slice(at, at + portion)
+            near, of = left.find(right["key"][rows[some]], first[some], last[some])
+            times = right["start"][rows[some][of]]
+            meets = (left.table[LOW][near] <= times) & (times <= left.table[HIGH][near])
+            found.append(near[meets])
+            which.append(of[meets] + at)
+            at += portion
+            # How many are near depends on `longest` and on the keys: so that they fit memory.
+            portion = portion * 4 if len(near) < _MANY_NEAR // 8 else portion
+            portion = max(1, portion // 4) if len(near) > _MANY_NEAR else portion
+        return np.concatenate(found), np.concatenate(which)
 
     def _settle(self, side: Side, rows: Int64Array) -> None:
         """Emit or retract rows by themselves, as the number of their partners requires."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, final
 
 from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
+from lowwater.engine.records.admit_bounds import PartnerBounds
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import (
     END_OF_TIME,
@@ -36,8 +37,14 @@ DIRECTIONS: tuple[Direction, ...] = ("backward", "forward", "nearest")
 class Between:
     """An interval of time differences: ``low <= right.time - left.time <= high`` (J-1).
 
+    With ``longest``, ends may be instants in columns of the left record: ``low <= right.time <=
+    high`` (J-14).
+
     Args:
-        low, high: Durations such as ``"-5m"`` and ``"1h"``; both ends belong to the interval.
+        low, high: Durations such as ``"-5m"`` and ``"1h"``; both ends belong to the interval. With
+            ``longest``, text that is no duration is the name of a column.
+        longest: How far from the left record an instant in a column may be; ``None`` if both ends
+            are durations.
 
     Raises:
         InvalidArgument: One is no duration, or ``low`` is above ``high``.
@@ -45,46 +52,124 @@ class Between:
 
     low: DurationLike
     high: DurationLike
+    longest: DurationLike | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "low", meant(duration(self.low, name="low")))
-        object.__setattr__(self, "high", meant(duration(self.high, name="high")))
+        if self.longest is None:
+            for name in ("low", "high"):
+                object.__setattr__(self, name, meant(_difference(getattr(self, name), name)))
+        else:
+            longest = duration(self.longest, name="longest")
+            if longest <= 0:
+                raise InvalidArgument(
+                    f"{describe('longest', self.longest)} must be longer than zero",
+                    where="between",
+                    hint='Use, say, "30d"',
+                )
+            object.__setattr__(self, "longest", meant(longest))
+            for name in ("low", "high"):
+                if not _is_column(end := getattr(self, name)):
+                    object.__setattr__(self, name, meant(duration(end, name=name)))
+            if not self.columns:
+                raise InvalidArgument(
+                    f"longest={format_duration(longest)!r} is for columns of instants, and both "
+                    "ends are durations",
+                    where="between",
+                    hint="Leave it out, or name a column of the left side",
+                )
         if self.low_us > self.high_us:
             raise InvalidArgument(
-                f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r}) is "
-                "empty: the first is above the second",
+                f"{self!r} is empty: the first is above the second",
                 where="between",
                 hint="Give the lower difference, right.time - left.time, first",
             )
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the left side that are ends."""
+        if self.longest is None:
+            return ()
+        return tuple(end for end in (self.low, self.high) if _is_column(end))  # type: ignore[misc]  # columns are text
+
+    @property
+    def bounds(self) -> PartnerBounds | None:
+        """What bounds the partners of a left record, if columns do."""
+        if self.longest is None or not self.columns:
+            return None
+        low, high = (
+            str(end) if _is_column(end) else as_micros(end) for end in (self.low, self.high)
+        )
+        return PartnerBounds(low, high, as_micros(self.longest))
+
+    @property
     def low_us(self) -> int:
-        """The lower end in microseconds."""
+        """The lowest difference in microseconds."""
+        if self.longest is not None and _is_column(self.low):
+            return -as_micros(self.longest)
         return as_micros(self.low)
 
     @property
     def high_us(self) -> int:
-        """The upper end in microseconds."""
+        """The highest difference in microseconds."""
+        if self.longest is not None and _is_column(self.high):
+            return as_micros(self.longest)
         return as_micros(self.high)
 
     def __repr__(self) -> str:
-        return f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r})"
+        low, high = (
+            end if self.longest is not None and _is_column(end) else format_duration(as_micros(end))
+            for end in (self.low, self.high)
+        )
+        if self.longest is None:
+            return f"between({low!r}, {high!r})"
+        return f"between({low!r}, {high!r}, longest={format_duration(as_micros(self.longest))!r})"
 
 
-def between(low: DurationLike, high: DurationLike) -> Between:
+def between(
+    low: DurationLike, high: DurationLike, *, longest: DurationLike | None = None
+) -> Between:
     """Return the interval ``low <= right.time - left.time <= high`` for ``join(within=...)``.
 
     >>> between("-5m", "1h")
     between('-5m', '1h')
 
+    With ``longest``, an end may be the name of a column of the left side, with an instant: then it
+    is ``low <= right.time <= high`` (J-14). Text that is a duration stays one.
+
+    >>> between("opened", "expires", longest="30d")
+    between('opened', 'expires', longest='30d')
+
     Args:
         low: How long after the left record the right one is at least; below zero for before it.
         high: How long after it at most; both ends belong to the interval.
+        longest: How far from the event time of the left record an instant in a column may be:
+            records are kept for so long.
 
     Raises:
-        InvalidArgument: One is no duration, or ``low`` is above ``high``.
+        InvalidArgument: One is no duration, ``low`` is above ``high``, or no end is a column.
     """
-    return Between(low, high)
+    return Between(low, high, longest=longest)
+
+
+def _is_column(end: DurationLike) -> bool:
+    """Whether an end is the name of a column: text that is no duration."""
+    if not isinstance(end, str) or not end:
+        return False
+    try:
+        duration(end, name="end")
+    except InvalidArgument:
+        return True
+    return False
+
+
+def _difference(end: DurationLike, name: str) -> int:
+    try:
+        return duration(end, name=name)
+    except InvalidArgument as error:
+        hint = error.hint
+        if isinstance(end, str):
+            hint = f'{hint}; if it is a column of the left side, declare longest=, as in "30d"'
+        raise InvalidArgument(error.what, where=error.where or "between", hint=hint) from None
 
 
 def interval_of(within: object) -> Between:

@@ -11,15 +11,14 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 
 from lowwater.display.text import repr_of
+from lowwater.engine.records.admit_bounds import PartnerBounds, note_too_long, window_bounds
 from lowwater.engine.records.admit_keys import check_key as check_key
 from lowwater.engine.records.admit_times import (
     PLAIN,
     TimeFormat,
-    bounds,
     event_times,
     gaps,
     note_far_ahead,
-    note_too_long,
 )
 from lowwater.engine.records.admit_values import AGGREGATE, Needs, ValueAdmission
 from lowwater.engine.records.batch import HIDDEN, ArrowColumns, shown_name
@@ -71,6 +70,7 @@ class Admission:
             sessions) or two instants.
         on_error: Whether an invalid record becomes a dead letter or stops the stream.
         times: How event times are written that do not say it themselves.
+        partners: Which columns say between which instants the partners of a record are.
         ids: Names of the columns of record ids, which must not be null either.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds. Records further
             ahead are invalid and do not move the watermark. ``None``: any distance.
@@ -92,6 +92,7 @@ class Admission:
         on_error: OnError = "dead_letter",
         times: TimeFormat = PLAIN,
         ids: tuple[str, ...] = (),
+        partners: PartnerBounds | None = None,
         max_ahead_us: int | None = None,
         sound_keys: tuple[str, ...] = (),
         null_keys: bool = False,
@@ -128,13 +129,14 @@ class Admission:
             for name in keys
         ]
         self._id_checks = [(n, partial(check_key, name=shown_name(n), noun="id")) for n in ids]
+        self._partners = partners
         self._bounded = windows if isinstance(windows, ColumnWindows) else None
         self._window_checks: list[tuple[str, _Check]] = [
             (
                 name,
                 partial(gaps, name=name)
                 if self._bounded is None
-                else partial(bounds, name=name, format=times),
+                else partial(window_bounds, name=name, format=times),
             )
             for name in (() if windows is None else windows.columns)
         ]
@@ -213,8 +215,11 @@ class Admission:
             values[name] = self._checked(records, name, problems, check)
         if self._bounded is not None:
             low, high = self._bounded.columns
-            bounds_of = note_too_long(self._bounded, values[low], values[high], problems)
-            values[low], values[high] = bounds_of
+            of_both = note_too_long(self._bounded, values[low], values[high], problems)
+            values[low], values[high] = of_both
+        if self._partners is not None:
+            checked = partial(self._checked_in, records, problems)
+            values |= self._partners.admit(times, checked, problems, self._format)
         self._check_rest(records, problems)
         if self._max_ahead is not None and clock is not None:
             note_far_ahead(times, clock, self._max_ahead, problems)
@@ -313,6 +318,9 @@ class Admission:
             self._lacked[name] = wrong
             values = Column.of_objects(records.columns[name].to_list(exact=True))
             return check(values, problems)  # each as beside values of other types
+
+    def _checked_in(self, records: Records, problems: Problems, name: str, check: _Check) -> Column:
+        return self._checked(records, name, problems, check)
 
     def _check_rest(self, records: Records, problems: Problems) -> None:
         """Check what is kept as it is: columns that records are ordered by, and whole records."""

@@ -29,7 +29,6 @@ from lowwater.time import (
     instant,
 )
 from lowwater.watermark.limits import TOO_FAR_AHEAD, too_far_ahead
-from lowwater.windows import ColumnWindows
 
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
@@ -54,7 +53,6 @@ class TimeFormat:
 
 
 PLAIN = TimeFormat()
-_INSTANT = pa.timestamp("us", "UTC")
 """Times with a time zone, and numbers of microseconds."""
 
 _UTC_MICROS = pa.timestamp("us", "UTC")
@@ -164,39 +162,6 @@ def gaps(column: Column, problems: Problems, name: str) -> Column:
         problems.add_all(rows, "bad_gap", f"the gap {name!r} is not above zero")
         micros = np.maximum(micros, 1)
     return Column(micros)
-
-
-def bounds(column: Column, problems: Problems, name: str, format: TimeFormat) -> Column:
-    """Convert bounds of windows to int64 microseconds, as event times; others are a ``bad_window``.
-
-    Integers stay integers for a process that reads them, and all others are timestamps.
-
-    Raises:
-        InvalidArgument: Values of the column's type cannot be event times.
-    """
-    found = Problems()
-    times = event_times(column, name, found, format)
-    for row, (_, detail) in found.found.items():
-        problems.add(row, "bad_window", f"{detail}; it bounds the window of the record")
-    kind = column.type
-    if kind is not None and pa.types.is_timestamp(kind):
-        return Column(times, type=pa.timestamp("us", kind.tz or "UTC"))
-    return Column(times, type=None if are_numbers(column) else _INSTANT)
-
-
-def note_too_long(
-    windows: ColumnWindows, start: Column, end: Column, problems: Problems
-) -> tuple[Column, Column]:
-    """Record the rows whose windows are longer than declared; return bounds that are not."""
-    low, high = start.data, end.data
-    rows = windows.too_long(low, high)
-    if not rows.size:
-        return start, end
-    for row in rows.tolist():
-        problems.add(row, "bad_window", windows.explain_too_long(int(low[row]), int(high[row])))
-    high = high.copy()
-    high[rows] = low[rows]
-    return start, Column(high, type=end.type)
 
 
 def _typed(column: Column, name: str, problems: Problems, format: TimeFormat) -> Int64Array:

@@ -12,6 +12,7 @@ from lowwater.engine.graph.operator import Operator
 from lowwater.engine.join.joining import Joining
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
+from lowwater.engine.records.admit_bounds import PartnerBounds
 from lowwater.engine.stages.join_kind import StreamJoinKind
 from lowwater.time import DAY_US, format_duration, saturating_add
 
@@ -39,6 +40,10 @@ class Joined(StreamJoinKind):
     @property
     def makes_table(self) -> bool:
         return self.joining.within is None
+
+    def partners(self, nth: int) -> PartnerBounds | None:
+        within = self.joining.within
+        return None if within is None or self.side_of(nth) == RIGHT else within.bounds
 
     def operator(self, stage: Stage) -> Operator:
         from lowwater.engine.join.interval_join import JoinOperator

@@ -11,6 +11,7 @@ from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import Stage, Work
 from lowwater.engine.join.joining import AsOf, Joining
+from lowwater.engine.records.admit_bounds import PartnerBounds
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.time import END_OF_TIME, Int64Array
@@ -95,6 +96,9 @@ class StageKind:
 
     def orders(self, nth: int) -> Mapping[str, str]:
         return {}
+
+    def partners(self, nth: int) -> PartnerBounds | None:
+        return None
 
     def step(
         self, stage: Stage, incoming: StageBundle, kept: Int64Array | None

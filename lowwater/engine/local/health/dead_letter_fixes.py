@@ -31,6 +31,7 @@ _FIXES = {
     "as in .map(lambda row: row | {{{0}: str(row[{0}])}})",
     "nan": "Filter such records out before, as in .filter(lambda row: row[{0}] == row[{0}])",
     "bad_window": "Declare a longer window with longest=, or correct the bounds",
+    "bad_bound": "Declare longest= longer, or correct the bound",
     "bad_gap": "Give each record a gap above zero",
     "malformed_csv": 'Check the header, and name the delimiter, as in delimiter=";"',
     "malformed_json": "Check that each line holds one JSON object",
