@@ -8,12 +8,13 @@ from lowwater._on_use import on_use
 
 if TYPE_CHECKING:
     from lowwater.io.log import Compacted as Compacted
+    from lowwater.io.log import Erased as Erased
     from lowwater.io.log import Log as Log
     from lowwater.io.log import LogBatch as LogBatch
     from lowwater.io.log import LogReader as LogReader
     from lowwater.io.log import Recovered as Recovered
 
-_PLACES = {"lowwater.io.log": "Compacted Log LogBatch LogReader Recovered"}
+_PLACES = {"lowwater.io.log": "Compacted Erased Log LogBatch LogReader Recovered"}
 
 
 if not TYPE_CHECKING:  # or a type checker would take every name to be there

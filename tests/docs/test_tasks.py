@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TASKS = {
+    "erase person": "howto/erase.md",
     "hourly cron": "howto/schedule.md",
     "silent device": "howto/silence.md",
     "funnel timeout": "howto/funnel.md",

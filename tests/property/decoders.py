@@ -131,6 +131,7 @@ def _frame_samples() -> list[bytes]:
         (frame_format.Kind.SCHEMA, _SCHEMA, 0),
         (frame_format.Kind.RECORDS, batch, 3),
         (frame_format.Kind.SPARSE, frame_format.Sparse(7, np.array([0, 4, 5]), batch), 9),
+        (frame_format.Kind.SPARSE, frame_format.Sparse(None, np.array([1, 2, 3]), batch), 4),
     ):
         if isinstance(what, frame_format.Sparse):
             payload = pa.py_buffer(frame_format.encode_sparse(what))

@@ -220,6 +220,23 @@ def key_column(batch: pa.RecordBatch, name: str) -> Column:
     return Column.from_arrow(column)
 
 
+def require_one_schema(schemas: Mapping[int, pa.Schema | None], where: str) -> None:
+    """Check that all partitions that have records have the same schema.
+
+    Raises:
+        DataError: One has another.
+    """
+    known = [(number, schema) for number, schema in schemas.items() if schema is not None]
+    for number, schema in known[1:]:
+        what = difference(schema, known[0][1])
+        if what:
+            raise DataError(
+                f"partition {number} has another schema than partition {known[0][0]}: {what}",
+                where=where,
+                hint="Put the partition back from a copy",
+            )
+
+
 def split_by_key(
     batch: pa.RecordBatch, key: Sequence[str], partitions: int
 ) -> dict[int, pa.RecordBatch]:

@@ -119,6 +119,22 @@ class PartitionCursor:
         self._reader: SegmentReader | None = None
         self._schema: pa.Schema | None = None
         self._records: FrameRecords | None = None
+        self._outlives = False  # the open file was removed, and nothing has taken its place
+
+    def refresh(self) -> None:
+        """Leave the open file, and the frame in memory, if another segment has taken its place.
+
+        Else what was erased could come from there. A file that retention has removed is read to its
+        end. One system call.
+        """
+        if self._reader is None or self._outlives or self._reader.is_listed():
+            return
+        segments = self._view.segments()
+        at = bisect_right(segments, self.offset, key=lambda other: other.base) - 1
+        if at >= 0 and segments[at] != self._segment:
+            self.close()
+        else:
+            self._outlives = True
 
     def peek(self) -> int | None:
         """Return when the next records were appended; ``None`` if there are none yet.
@@ -176,6 +192,7 @@ class PartitionCursor:
         if self._reader is not None:
             self._reader.close()
         self._segment = self._reader = self._schema = self._records = None
+        self._outlives = False
 
     def _load(self) -> bool:
         """Read the frame with the offset; return whether it exists."""

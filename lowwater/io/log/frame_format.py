@@ -6,7 +6,7 @@ A frame is a header of 40 bytes, all little-endian, and a payload, a whole numbe
     0       4s    magic, b"LWLG"
     4       u16   version of this layout, 1
     6       u16   kind of payload: 0 an Arrow schema message, 1 an Arrow record batch message,
-                  2 what compaction left of records
+                  2 what compaction or erasure left of records
     8       u64   offset of the first record
     16      i64   time of the append, microseconds since 1970
     24      u32   how many records; 0 for a schema; of kind 2, how many there were
@@ -21,7 +21,8 @@ A frame of kind 2 covers all offsets of the frames that it replaces, those of re
 So the frames of a partition still follow each other without a gap, and a frame or segment that is
 missing is noticed. Its payload is::
 
-    0       i64   time of the compaction that first rewrote these records, microseconds since 1970
+    0       i64   time of the compaction that first rewrote these records, microseconds since
+                  1970; 2**63 - 1 if none has, and records were only erased
     8       u32   how many records are left
     12      4x    zeros
     16      u32   for each of them its offset minus the frame's, rising; zeros up to 8 bytes
@@ -49,6 +50,7 @@ LONGEST_PAYLOAD = 2**32 - ALIGNMENT
 LAST_OFFSET = 2**63 - 1
 LONGEST_SPAN = 2**32 - 1
 """The most offsets that a frame can cover."""
+_NEVER = 2**63 - 1
 
 _PLAIN = struct.Struct("<4sHHQqII")
 _HEADER = struct.Struct("<4sHHQqIIII")
@@ -103,15 +105,15 @@ class Header:
 @final
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """What compaction left of the records of a frame.
+    """What compaction or erasure left of the records of a frame.
 
     Args:
-        since: When they were first compacted, microseconds.
+        since: When they were first compacted, microseconds; ``None``: never.
         places: The offset of each record minus the frame's, int64, rising.
         records: The records; ``None`` if none are left.
     """
 
-    since: int
+    since: int | None
     places: Int64Array
     records: pa.RecordBatch | None
 
@@ -191,15 +193,16 @@ def decode_records(payload: Any, schema: pa.Schema, count: int) -> pa.RecordBatc
 
 
 def encode_sparse(content: Sparse) -> bytes:
-    """Encode what compaction left of a frame as its payload."""
-    head = _SPARSE.pack(content.since, len(content.places))
+    """Encode what compaction or erasure left of a frame as its payload."""
+    since = _NEVER if content.since is None else content.since
+    head = _SPARSE.pack(since, len(content.places))
     places = content.places.astype("<u4").tobytes()
     message = b"" if content.records is None else encode_payload(content.records).to_pybytes()
     return head + places + bytes(-len(places) % ALIGNMENT) + message
 
 
 def decode_sparse(payload: memoryview, schema: pa.Schema, count: int) -> Sparse:
-    """Decode the payload of a frame that was compacted, without copying its records.
+    """Decode the payload of a frame that was rewritten, without copying its records.
 
     Raises:
         Damaged: The payload does not contain valid records of this schema at places below count.
@@ -214,7 +217,8 @@ def decode_sparse(payload: memoryview, schema: pa.Schema, count: int) -> Sparse:
     places = np.frombuffer(payload, "<u4", left, _SPARSE.size).astype(np.int64)
     if left and (places[-1] >= count or (np.diff(places) <= 0).any()):
         raise Damaged("the offsets of the records are out of order")
-    return Sparse(since, places, decode_records(message, schema, left) if left else None)
+    records = decode_records(message, schema, left) if left else None
+    return Sparse(None if since == _NEVER else since, places, records)
 
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, EOFError, MemoryError)

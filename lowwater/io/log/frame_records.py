@@ -1,4 +1,4 @@
-"""The records of one frame, as appended or as compaction left them, and their offsets."""
+"""The records of one frame, as appended or as rewriting left them, and their offsets."""
 
 from __future__ import annotations
 
@@ -52,6 +52,12 @@ class FrameRecords:
         if records is None:
             records = pa.RecordBatch.from_pylist([], schema=schema)
         return cls(*place, records, header.offset + found.places, found.since)
+
+    def every_offset(self) -> Int64Array:
+        """Return the offset of each record, int64, rising."""
+        if self.offsets is not None:
+            return self.offsets
+        return np.arange(self.offset, self.next_offset, dtype=np.int64)
 
     def place_of(self, offset: int) -> int:
         """Return how many of the records come before an offset."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Mask
-from lowwater.engine.records.elementwise import check_within_row
-from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.errors import InvalidArgument, describe
+from lowwater.io.log.conditions import Condition
 from lowwater.io.log.conform import key_column
 from lowwater.io.log.frame_records import FrameRecords
 from lowwater.state.arrays import widened
@@ -39,13 +36,17 @@ class LastRecords:
 
     Args:
         key: The key columns.
-        deleted: A boolean column or expression that is true for a record that deletes its key.
+        deleted: Is true for a record that deletes its key; ``None``: none does.
         bases: The first offset of each segment, int64, rising.
         compacted_before: Records that delete go if they were first compacted before this time.
     """
 
     def __init__(
-        self, key: tuple[str, ...], deleted: Any, bases: Int64Array, compacted_before: int
+        self,
+        key: tuple[str, ...],
+        deleted: Condition | None,
+        bases: Int64Array,
+        compacted_before: int,
     ) -> None:
         self._key = key
         self._deleted = deleted
@@ -76,7 +77,7 @@ class LastRecords:
         (segment,) = self._segments(np.array([stored.offset]))
         self.kept[segment] += records.num_rows
         ids, rows = self._encode(records)
-        offsets = _offsets(stored)[rows]
+        offsets = stored.every_offset()[rows]
         fates = self._fates(stored, where)[rows]
         self._widen()
         last, at = np.unique(ids[::-1], return_index=True)
@@ -103,7 +104,7 @@ class LastRecords:
         if not records.num_rows:
             return stays, False
         ids, rows = self._encode(records)
-        is_last = self._last[ids] == _offsets(stored)[rows]
+        is_last = self._last[ids] == stored.every_offset()[rows]
         fates = self._fate[ids]
         stays[rows] = is_last & (fates != _Fate.GOES)
         return stays, not stays.all() or bool((is_last & (fates == _Fate.DELETES)).any())
@@ -126,7 +127,7 @@ class LastRecords:
         fate = _Fate.DELETES
         if stored.since is not None:
             fate = _Fate.GOES if stored.since < self._compacted_before else _Fate.WAITS
-        deleted = _which(self._deleted, stored.records, where)
+        deleted = self._deleted.which(stored.records, where)
         return np.where(deleted, np.int8(fate), np.int8(_Fate.STAYS))
 
     def _segments(self, offsets: Int64Array) -> Int64Array:
@@ -145,50 +146,12 @@ class LastRecords:
             self._fate = widened(self._fate, room)
 
 
-def require_columns(schema: pa.Schema, key: tuple[str, ...], deleted: Any, where: str) -> None:
-    """Check what compaction is asked to look at.
+def require_keys(schema: pa.Schema, key: tuple[str, ...]) -> None:
+    """Check the columns of a key.
 
     Raises:
-        InvalidArgument: There is no such column, or it cannot be a key; or ``deleted`` is not a
-            boolean column or expression.
+        InvalidArgument: There is no such column, or it cannot be a key.
     """
     nothing = pa.RecordBatch.from_pylist([], schema=schema)
     for name in key:
         key_column(nothing, name)
-    if deleted is not None:
-        _which(deleted, nothing, where)
-
-
-_DELETED = "__lw_deleted"
-_STEP = "compact(deleted=)"
-
-
-def _which(deleted: Any, records: pa.RecordBatch, where: str) -> Mask:
-    """Return which records delete their key, bool."""
-    if not isinstance(deleted, str):
-        import narwhals as nw  # a compaction without a condition never loads it
-
-        if not isinstance(deleted, nw.Expr):
-            raise _no_condition(describe("deleted", deleted))
-        check_within_row(deleted, _STEP)
-    frame = frame_of(Records.from_arrow(records, where))
-    found = evaluate(_STEP, frame, Expressions(named={_DELETED: deleted}))[_DELETED]
-    if not pa.types.is_boolean(found.type):
-        raise _no_condition(f"deleted= is of type {found.type}, which")
-    which: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
-    return which
-
-
-def _no_condition(what: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{what} is not a condition",
-        where=_STEP,
-        hint='Write one over columns, such as deleted=lw.col("value").is_null(), or give the name '
-        "of a boolean column",
-    )
-
-
-def _offsets(stored: FrameRecords) -> Int64Array:
-    if stored.offsets is not None:
-        return stored.offsets
-    return np.arange(stored.offset, stored.next_offset, dtype=np.int64)

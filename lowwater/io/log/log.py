@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, final
 
 import pyarrow as pa
 
 from lowwater.engine.graph.clocks import Clock, WallClock
-from lowwater.errors import DataError, InvalidArgument, StateError, describe
+from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.log._files import LogLock
-from lowwater.io.log.conform import as_batch, difference, split_by_key
-from lowwater.io.log.key_compaction import PartitionCompactor, remove_unfinished
-from lowwater.io.log.last_records import LastRecords, require_columns
+from lowwater.io.log.conditions import Condition
+from lowwater.io.log.conform import as_batch, require_one_schema, split_by_key
+from lowwater.io.log.erasure import RecordsToErase, has_records_to_erase, refuse_cut_tails
+from lowwater.io.log.last_records import LastRecords, require_keys
 from lowwater.io.log.layout import MOST_PARTITIONS, Layout
 from lowwater.io.log.partition import PartitionWriter
 from lowwater.io.log.reader import LogReader
-from lowwater.io.log.values import Compacted, Recovered, Start
-from lowwater.time import DurationLike, duration
+from lowwater.io.log.rewriting import CompactionLock
+from lowwater.io.log.values import Compacted, Erased, Recovered, Start
+from lowwater.time import DurationLike, Int64Array, duration
 
 _SEGMENT_BYTES = 64 << 20
 
@@ -222,10 +225,9 @@ class Log:
 
         Compacts closed segments, but not the last one of a partition, to which records are
         appended. Offsets and times stay as they are, so positions stay valid: a reader continues
-        with the next record that is there. A reader that has a segment open reads the old file to
-        its end. Partitions are compacted separately, so append with ``key=`` if there are several.
-        Records whose key has a null stay, all of them. Small neighbouring segments are joined up to
-        ``segment_bytes``.
+        with the next record that is there. Partitions are compacted separately, so append with
+        ``key=`` if there are several. Records whose key has a null stay, all of them. Small
+        neighbouring segments are joined up to ``segment_bytes``.
 
         Runs beside readers and the writer: in another thread, or in another process with
         ``Log(path, read_only=True).compact(...)``. A crash at any time leaves a log without damage.
@@ -266,29 +268,84 @@ class Log:
         if not names:
             raise InvalidArgument("key= names no column", hint='Write, say, key="user"')
         schema = self.schema
+        deletes = None
+        if deleted is not None:
+            deletes = Condition(deleted, "compact", "deleted", 'lw.col("value").is_null()')
         if schema is not None:
-            require_columns(schema, names, deleted, str(self._layout.path))
+            require_keys(schema, names)
+            if deletes is not None:
+                deletes.check(schema, str(self._layout.path))
         now = self._clock.now()
-        path = self._layout.path
+
+        def choose(bases: Int64Array) -> LastRecords:
+            return LastRecords(names, deletes, bases, now - kept)
+
         done = Compacted(0, 0, 0, 0)
-        with closing(LogLock(path / "compaction.lock", "compacted")) as only:
-            if not only.take(wait=False):
-                raise StateError(
-                    "the log is being compacted already",
-                    where=str(path),
-                    hint="Wait until that compaction has ended",
-                )
-            with closing(LogLock(path / "segments.lock", "compacted")) as changing:
-                for number in numbers:
-                    done += PartitionCompactor(
-                        self._layout,
-                        number,
-                        lambda bases: LastRecords(names, deleted, bases, now - kept),
-                        segment_bytes=self._segment_bytes,
-                        now=now,
-                        changing=changing,
-                    ).run()
+        with closing(CompactionLock(self._layout, "compacted")) as lock:
+            lock.take()
+            for _, change in lock.rewrite(
+                numbers, choose, segment_bytes=self._segment_bytes, now=now, compacts=True
+            ):
+                done += change
         return done
+
+    def erase(self, *, where: Any, partitions: int | Iterable[int] | None = None) -> Erased:
+        """Remove the records that a condition is true of, wherever they are in the log.
+
+        Their bytes are gone from the log's files when it returns. Offsets and times of the others
+        stay as they are, so positions stay valid, as after :meth:`compact`. The log must be open
+        for writing: a last segment with such records is closed first. A reader that has a file open
+        continues with what is left: no later read returns such a record.
+
+        A crash at any time leaves each segment as it was or without those records; erase again to
+        finish. What was read from the log before, such as state, outputs and copies, is not
+        changed.
+
+        Args:
+            where: A condition such as ``lw.col("user") == "ann"``, or the name of a boolean column.
+                A record for which it is null stays.
+            partitions: One partition or several; all by default.
+
+        Returns:
+            How many records were removed. O(records) time: each segment is read once, and those
+            that change are read again and written. Memory: 8 bytes for each removed record of a
+            partition, and some frames.
+
+        Raises:
+            InvalidArgument: ``where`` is no condition, or names a column that does not exist.
+            DataError: The log is damaged, or the condition cannot be computed. Partitions before
+                that place are done; that one is not changed.
+            StateError: The log is closed or open for reading only, a compaction is in progress,
+                files cannot be written, or a damaged tail was saved in a file beside the segments.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> import lowwater as lw
+        >>> with TemporaryDirectory() as folder, Log(folder) as log:
+        ...     _ = log.append([{"user": user, "points": 5} for user in ("ann", "bob", "ann")])
+        ...     erased = log.erase(where=lw.col("user") == "ann")
+        ...     with log.reader() as reader:
+        ...         erased.records, [batch.offsets.tolist() for batch in reader]
+        (2, [[1]])
+        """
+        writers = self._writable()
+        condition = Condition(where, "erase", "where", '(lw.col("user") == "ann")')
+        numbers = self._layout.numbers(partitions)
+        if (schema := self.schema) is not None:
+            condition.check(schema, str(self._layout.path))
+        erased: dict[int, int] = {}
+        choose = partial(RecordsToErase, condition)
+        with closing(CompactionLock(self._layout, "erased from")) as lock:
+            lock.take()
+            refuse_cut_tails(self._layout, numbers)
+            for number in numbers:
+                self._close_last_segment(writers[number], condition)
+            now = self._clock.now()
+            for number, change in lock.rewrite(
+                numbers, choose, segment_bytes=self._segment_bytes, now=now, compacts=False
+            ):
+                if count := change.records_before - change.records_after:
+                    erased[number] = count
+        return Erased(erased)
 
     def reader(
         self,
@@ -357,14 +414,15 @@ class Log:
                     )
                 layout.create()
             _require_same(partitions, layout)
-            _clear_up(layout)
+            with closing(CompactionLock(layout, "opened for writing")) as lock:
+                lock.clear_up()
             with self._changing.held():
                 for number in range(layout.partitions):
                     folder = layout.partition(number)
                     self._writers.append(
                         PartitionWriter(number, folder, self._segment_bytes, self._changing)
                     )
-            _require_one_schema(self._writers, path)
+            require_one_schema({one.number: one.schema for one in self._writers}, str(path))
         except BaseException:
             self.close()
             raise
@@ -383,6 +441,23 @@ class Log:
             partition = min(self._writers, key=lambda writer: writer.next_offset).number
         (partition,) = self._layout.numbers(partition, "partition")
         return {partition: batch} if batch.num_rows else {}
+
+    def _close_last_segment(self, writer: PartitionWriter, condition: Condition) -> None:
+        """Close the last segment of a partition if a condition is true of one of its records."""
+        segments = self._layout.view(writer.number).segments()
+        if not segments or segments[-1].base == writer.next_offset:
+            return
+        if not has_records_to_erase(segments[-1], writer.next_offset, condition):
+            return
+        assert self._changing is not None
+        mark = writer.mark()
+        with self._changing.held():
+            try:
+                writer.complete_segment()
+            except BaseException as error:
+                self._undo({writer.number: mark}, error)
+                raise
+        self._rolled = True
 
     def _undo(self, marks: dict[int, Any], error: BaseException) -> None:
         try:
@@ -407,36 +482,6 @@ class Log:
                 hint="Open it for writing: Log(path)",
             )
         return self._writers
-
-
-def _clear_up(layout: Layout) -> None:
-    """Remove what an unfinished compaction left, unless one is in progress."""
-    path = layout.path
-    with closing(LogLock(path / "compaction.lock", "opened for writing")) as only:
-        if not only.take(wait=False):
-            return
-        try:
-            for number in range(layout.partitions):
-                remove_unfinished(layout.partition(number))
-        except OSError as error:
-            raise StateError(
-                f"what a compaction left cannot be removed: {error.strerror or error}",
-                where=str(path),
-                hint="See that the folder may be written to",
-            ) from None
-
-
-def _require_one_schema(writers: list[PartitionWriter], path: Path) -> None:
-    known = [writer for writer in writers if writer.schema is not None]
-    for writer in known[1:]:
-        what = difference(writer.schema, known[0].schema)
-        if what:
-            raise DataError(
-                f"partition {writer.number} has another schema than partition "
-                f"{known[0].number}: {what}",
-                where=str(path),
-                hint="Put the partition back from a copy",
-            )
 
 
 def _require_same(partitions: int | None, layout: Layout) -> None:

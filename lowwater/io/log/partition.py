@@ -110,6 +110,18 @@ class PartitionWriter:
                 raise self._failed("made durable", error) from None
             self._dirty = False
 
+    def complete_segment(self) -> None:
+        """Start a new segment, unless the last one is empty. The caller holds the lock on changes.
+
+        Raises:
+            StateError: The folder cannot be written to; call ``undo``.
+        """
+        try:
+            if self._size:
+                self._roll()
+        except OSError as error:
+            raise self._failed("written to", error) from None
+
     def mark(self) -> RollbackPoint:
         """Return the current end of the partition."""
         return RollbackPoint(self._base, self._size, self.next_offset, self.last_time, self.schema)

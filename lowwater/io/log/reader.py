@@ -73,6 +73,7 @@ class LogReader:
         times: dict[int, int] = {}
         try:
             for number, cursor in self._cursors.items():
+                cursor.refresh()
                 time = cursor.peek()
                 if time is not None:
                     times[number] = time

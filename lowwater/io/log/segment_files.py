@@ -169,6 +169,10 @@ class SegmentReader:
         """Return the current size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
+    def is_listed(self) -> bool:
+        """Return whether the open file still has a name."""
+        return os.fstat(self._descriptor).st_nlink > 0
+
     def next(self) -> Frame | Gap:
         """Return the frame at the position and move past it; a gap leaves the position as it is."""
         at = self.position

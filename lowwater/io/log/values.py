@@ -119,6 +119,24 @@ class Compacted:
         )
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What an erasure removed from a log.
+
+    Args:
+        partitions: The number of records that were removed, by partition; only of those that had
+            some.
+    """
+
+    partitions: dict[int, int]
+
+    @property
+    def records(self) -> int:
+        """The number of records that were removed."""
+        return sum(self.partitions.values())
+
+
 def as_offsets(given: Mapping[str, int], partitions: int, name: str = "position") -> Offsets:
     """Validate a position.
 

@@ -1,59 +1,82 @@
-"""Compaction by key: rewrites closed segments of a partition without superseded records.
+"""Rewrites closed segments of a partition without some of their records.
 
+Compaction by key and erasure differ only in which records stay (:class:`Choice`).
 The new segment is written beside the old ones, fsynced, and renamed to a name that covers them
 (:mod:`lowwater.io.log.segment_files`); then they are removed. The rename is the one instant at
 which readers that open a file see the new segment. A crash leaves either an unfinished file, which
-is never listed, or old files that are covered. Segments are replaced from the front, so a record is
-removed before the one that supersedes it can be: an older record never comes back without it.
+is never listed, or old files that are covered. Segments are replaced from the front, so compaction
+removes a record before the one that supersedes it: an older record never comes back without it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, final
+from typing import BinaryIO, Protocol, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from lowwater.engine.records.columns import Mask
 from lowwater.errors import StateError
 from lowwater.io.log._files import LogLock
 from lowwater.io.log.frame_format import (
     LONGEST_SPAN,
-    Damaged,
     Kind,
     Sparse,
-    decode_schema,
     encode_header,
     encode_payload,
     encode_sparse,
 )
 from lowwater.io.log.frame_records import FrameRecords
-from lowwater.io.log.last_records import LastRecords
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.segment_files import (
-    Gap,
     Segment,
-    SegmentReader,
     compacted_path,
-    damaged,
     remove_covered,
     segments_in,
 )
+from lowwater.io.log.segment_frames import SegmentFrames
 from lowwater.io.log.values import Compacted
 from lowwater.time import Int64Array
 
 _UNFINISHED = re.compile(r"\.\d{20}-\d{20}\.\d{1,9}\.segment\.part")
 
 
+class Choice(Protocol):
+    """Chooses which records of the closed segments of a partition stay.
+
+    Every frame is added first, in order. Then the segments that change are read again, and each of
+    their frames is asked about.
+    """
+
+    kept: Int64Array
+    """How many records stay in each segment, int64; complete after ``finish``."""
+    changes: NDArray[np.bool_]
+    """Whether each segment must be rewritten; complete after ``finish``."""
+
+    def add(self, stored: FrameRecords, where: str) -> None:
+        """Add the records of the next frame of a file."""
+        ...
+
+    def finish(self) -> None:
+        """Complete the choice when all frames were added."""
+        ...
+
+    def stay(self, stored: FrameRecords) -> tuple[Mask, bool]:
+        """Return which records of a frame stay, and whether the frame must be rewritten."""
+        ...
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """A segment that is closed, and what compaction would make of it."""
+    """A segment that is closed, and what rewriting would make of it."""
 
     segment: Segment
     end: int
@@ -71,19 +94,100 @@ class _Closed:
 
 @final
 class _Overtaken(Exception):
-    """Retention removed a segment that was being compacted."""
+    """Retention removed a segment that was being rewritten."""
 
 
 @final
-class PartitionCompactor:
-    """Compacts one partition. The caller holds the lock on compaction.
+class CompactionLock:
+    """The lock that lets one compaction or erasure of a log run at a time.
+
+    Args:
+        layout: The log.
+        purpose: What it is for, as in "compacted".
+
+    Raises:
+        StateError: The folder cannot be written to.
+    """
+
+    def __init__(self, layout: Layout, purpose: str) -> None:
+        self._layout = layout
+        self._purpose = purpose
+        self._lock = LogLock(layout.path / "compaction.lock", purpose)
+
+    def take(self) -> None:
+        """Acquire the lock.
+
+        Raises:
+            StateError: Another compaction or erasure is in progress.
+        """
+        if not self._lock.take(wait=False):
+            raise StateError(
+                "the log is being compacted already, or records are being erased",
+                where=str(self._layout.path),
+                hint="Wait until that has ended",
+            )
+
+    def rewrite(
+        self,
+        numbers: Iterable[int],
+        choose: Callable[[Int64Array], Choice],
+        *,
+        segment_bytes: int,
+        now: int,
+        compacts: bool,
+    ) -> Iterator[tuple[int, Compacted]]:
+        """Rewrite partitions one after the other; yield the number of each, and what changed.
+
+        The arguments are those of :class:`PartitionRewriter`, and so are the errors.
+        """
+        with closing(LogLock(self._layout.path / "segments.lock", self._purpose)) as changing:
+            for number in numbers:
+                rewriter = PartitionRewriter(
+                    self._layout,
+                    number,
+                    choose,
+                    segment_bytes=segment_bytes,
+                    now=now,
+                    compacts=compacts,
+                    changing=changing,
+                )
+                yield number, rewriter.run()
+
+    def clear_up(self) -> None:
+        """Remove what a crash left unfinished, unless a compaction or erasure is in progress.
+
+        Raises:
+            StateError: It cannot be removed.
+        """
+        if not self._lock.take(wait=False):
+            return
+        try:
+            for number in range(self._layout.partitions):
+                _remove_unfinished(self._layout.partition(number))
+        except OSError as error:
+            raise StateError(
+                f"what a compaction left cannot be removed: {error.strerror or error}",
+                where=str(self._layout.path),
+                hint="See that the folder may be written to",
+            ) from None
+
+    def close(self) -> None:
+        """Release the lock; idempotent."""
+        self._lock.close()
+
+
+@final
+class PartitionRewriter:
+    """Rewrites the closed segments of one partition. The caller holds the lock on compaction.
 
     Args:
         layout: The log.
         number: The number of the partition.
-        last: Creates the :class:`LastRecords` of segments, given the first offset of each.
+        choose: Creates the :class:`Choice`, given the first offset of each segment.
         segment_bytes: Neighbours are joined up to about this size.
         now: The time, microseconds.
+        compacts: Whether this is a compaction, from which records that delete their key are kept
+            for a time.
         changing: The lock on changes to the set of segments.
     """
 
@@ -91,30 +195,32 @@ class PartitionCompactor:
         self,
         layout: Layout,
         number: int,
-        last: Callable[[Int64Array], LastRecords],
+        choose: Callable[[Int64Array], Choice],
         *,
         segment_bytes: int,
         now: int,
+        compacts: bool,
         changing: LogLock,
     ) -> None:
         self._layout = layout
         self._folder = layout.partition(number)
-        self._make_last = last
+        self._choose = choose
         self._segment_bytes = segment_bytes
         self._now = now
+        self._compacts = compacts
         self._changing = changing
 
     def run(self) -> Compacted:
-        """Compact the closed segments. Reads each twice and writes it once: O(records).
+        """Rewrite the closed segments. Reads each once, and those that change twice: O(records).
 
         Raises:
-            InvalidArgument: There is no such column, or it cannot be a key.
+            InvalidArgument: The choice refuses a column.
             DataError: A segment is damaged. Nothing is then changed.
-            StateError: The folder cannot be written to. What was compacted until then stays so.
+            StateError: The folder cannot be written to. What was rewritten until then stays so.
         """
         try:
             with self._changing.held():
-                remove_unfinished(self._folder)
+                _remove_unfinished(self._folder)
                 remove_covered(self._folder)
             while True:
                 try:
@@ -123,7 +229,7 @@ class PartitionCompactor:
                     continue
         except OSError as error:
             raise StateError(
-                f"a partition of the log cannot be compacted: {error.strerror or error}",
+                f"a partition of the log cannot be rewritten: {error.strerror or error}",
                 where=str(self._folder),
                 hint="Make room on the disk and see that the folder may be written to, then try "
                 "again",
@@ -133,19 +239,19 @@ class PartitionCompactor:
         with self._changing.held():  # no append is in progress that could undo a closed segment
             segments = segments_in(self._folder)
         ends = [segment.base for segment in segments[1:]]
-        last = self._make_last(np.array([one.base for one in segments[:-1]], dtype=np.int64))
-        counted = [_count(segment, end, last) for segment, end in zip(segments, ends, strict=False)]
-        last.finish()
+        choice = self._choose(np.array([one.base for one in segments[:-1]], dtype=np.int64))
+        counted = [add(segment, end, choice) for segment, end in zip(segments, ends, strict=False)]
+        choice.finish()
         closed = [
             _Closed(segment, end, schema, size, records, int(kept), bool(changes))
             for segment, end, (schema, size, records), kept, changes in zip(
-                segments, ends, counted, last.kept, last.changes, strict=False
+                segments, ends, counted, choice.kept, choice.changes, strict=False
             )
         ]
         bytes_after = 0
         for group in _groups(closed, self._segment_bytes):
             if any(one.changes for one in group):
-                bytes_after += self._replace(group, last)
+                bytes_after += self._replace(group, choice)
             else:
                 bytes_after += sum(one.size for one in group)
         return Compacted(
@@ -155,14 +261,14 @@ class PartitionCompactor:
             bytes_after=bytes_after,
         )
 
-    def _replace(self, group: list[_Closed], last: LastRecords) -> int:
+    def _replace(self, group: list[_Closed], choice: Choice) -> int:
         """Write a segment in place of several; return its size."""
         generation = 1 + max(one.segment.generation for one in group)
         path = compacted_path(self._folder, group[0].segment.base, group[-1].end, generation)
         unfinished = path.with_name(f".{path.name}.part")
         try:
             with unfinished.open("wb") as file:
-                _Rewriting(file, last, self._now).write(group)
+                _Rewriting(file, choice, self._now, compacts=self._compacts).write(group)
                 file.flush()
                 os.fsync(file.fileno())
                 size = file.tell()
@@ -182,8 +288,8 @@ class PartitionCompactor:
         remove_covered(self._folder)
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove the files that a crash of a compaction left; none may be in progress.
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the files that a crash during rewriting left; none may be in progress.
 
     Raises:
         OSError: A file cannot be removed.
@@ -199,14 +305,16 @@ class _Rewriting:
 
     Args:
         file: The new segment.
-        last: Decides which records stay.
-        now: The time of this compaction, microseconds.
+        choice: Decides which records stay.
+        now: The time, microseconds.
+        compacts: Whether this is a compaction.
     """
 
-    def __init__(self, file: BinaryIO, last: LastRecords, now: int) -> None:
+    def __init__(self, file: BinaryIO, choice: Choice, now: int, *, compacts: bool) -> None:
         self._file = file
-        self._last = last
+        self._choice = choice
         self._now = now
+        self._compacts = compacts
         self._removed: tuple[int, int, int] | None = None  # from, to, time
 
     def write(self, group: list[_Closed]) -> None:
@@ -214,13 +322,13 @@ class _Rewriting:
         first = group[0]
         self._frame(Kind.SCHEMA, first.segment.base, self._now, 0, encode_payload(first.schema))
         for one in group:
-            with closing(_SegmentFrames(one.segment, one.end)) as frames:
+            with closing(SegmentFrames(one.segment, one.end)) as frames:
                 for stored in frames.records():
                     self._rewrite(stored, frames.payload)
         self._flush()
 
     def _rewrite(self, stored: FrameRecords, payload: memoryview) -> None:
-        stays, changes = self._last.stay(stored)
+        stays, changes = self._choice.stay(stored)
         if not stays.any():
             self._remove(stored)
             return
@@ -228,11 +336,13 @@ class _Rewriting:
         count = stored.next_offset - stored.offset
         place = stored.offset, stored.time, count
         if not changes:
-            kind = Kind.RECORDS if stored.since is None else Kind.SPARSE
+            kind = Kind.RECORDS if stored.offsets is None else Kind.SPARSE
             self._frame(kind, *place, payload)
             return
         offsets = np.arange(count) if stored.offsets is None else stored.offsets - stored.offset
-        since = self._now if stored.since is None else stored.since
+        # An erasure is no compaction: the time for which a record that deletes is kept has not
+        # begun with it, or readers could miss that record.
+        since = self._now if stored.since is None and self._compacts else stored.since
         records = stored.records.filter(pa.array(stays))
         self._frame(Kind.SPARSE, *place, encode_sparse(Sparse(since, offsets[stays], records)))
 
@@ -264,67 +374,16 @@ class _Rewriting:
         self._file.write(payload)
 
 
-@final
-class _SegmentFrames:
-    """The frames of a closed segment, which must be complete and without a gap.
-
-    Args:
-        segment: The segment.
-        end: The offset after its last.
+def add(segment: Segment, end: int, choice: Choice) -> tuple[pa.Schema, int, int]:
+    """Add the records of a segment to a choice; return its schema, its size and their number.
 
     Raises:
-        DataError: The segment does not begin with a schema.
+        DataError: The segment is damaged.
     """
-
-    def __init__(self, segment: Segment, end: int) -> None:
-        self._end = end
-        self._at = segment.base
-        self._reader = SegmentReader(segment.path)
-        self.size = self._reader.size()
-        self.payload = memoryview(b"")
-        """The payload of the frame that was read last."""
-        frame = self._reader.next()
-        try:
-            if isinstance(frame, Gap) or frame.header.kind is not Kind.SCHEMA:
-                raise Damaged("the segment does not begin with its schema")
-            self.schema = decode_schema(frame.payload)
-        except Damaged as error:
-            self.close()
-            raise damaged(segment.path, 0, segment.base, str(error)) from None
-
-    def records(self) -> Iterator[FrameRecords]:
-        """Yield the records of each frame.
-
-        Raises:
-            DataError: A frame is damaged or missing, or others come after the last.
-        """
-        reader = self._reader
-        while True:
-            frame = reader.next()
-            try:
-                if isinstance(frame, Gap):
-                    if self._at != self._end or not reader.ends_at(frame):
-                        raise Damaged(frame.reason)
-                    return
-                if frame.header.offset != self._at or frame.header.next_offset > self._end:
-                    raise Damaged(f"record {frame.header.offset} is out of place")
-                stored = FrameRecords.decode(frame, self._at, self.schema)
-            except Damaged as error:
-                raise damaged(reader.path, frame.position, self._at, str(error)) from None
-            self.payload, self._at = frame.payload, stored.next_offset
-            yield stored
-
-    def close(self) -> None:
-        """Close the file."""
-        self._reader.close()
-
-
-def _count(segment: Segment, end: int, last: LastRecords) -> tuple[pa.Schema, int, int]:
-    """Add the records of a segment; return its schema, its size and their number."""
     count = 0
-    with closing(_SegmentFrames(segment, end)) as frames:
+    with closing(SegmentFrames(segment, end)) as frames:
         for stored in frames.records():
-            last.add(stored, str(segment.path))
+            choice.add(stored, str(segment.path))
             count += stored.records.num_rows
         return frames.schema, frames.size, count
 
