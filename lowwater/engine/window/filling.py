@@ -17,6 +17,7 @@ from lowwater.engine.aggregates.filled import HAS_ELEMENTS
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.window.fill import Fill, following, last_filled
 from lowwater.engine.window.window_state import WindowState
+from lowwater.kernels import kernels
 from lowwater.state.arrays import NONE, distinct
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.windows import CalendarWindows, FixedWindows
@@ -155,7 +156,9 @@ class Filler:
         if new.size:
             state.hold_keys(new, key)
             table[UNTIL][new] = HAS_ELEMENTS + 1
-        state.touch(distinct(rows))
-        empty = table[UNTIL][rows] != HAS_ELEMENTS
-        np.maximum.at(table[UNTIL], rows[empty], until[empty])
+        empty = np.flatnonzero(table[UNTIL][rows] != HAS_ELEMENTS)
+        if empty.size:
+            rows = rows[empty]
+            kernels().max_at(table[UNTIL], rows, until[empty])
+            state.touch(distinct(rows))
         return new
