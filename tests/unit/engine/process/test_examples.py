@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lowwater as lw
 from examples.declined_payments import Declined, alarms
 from examples.first_seen import FirstSeen, first_orders
+from examples.tuple_trees import Acker
 from lowwater.time import duration
 from tests.children import run_example
 from tests.unit.engine.process.joined_by_hand import Joined, joined, unclicked_per_hour
 from tests.unit.engine.process.process_steps import Driven
 
+SECOND = duration("1s")
 MINUTE = duration("1m")
 
 
@@ -64,6 +69,47 @@ def test_a_click_may_come_before_its_search() -> None:
     driven.watermark(30 * MINUTE)
     assert driven.tagged("unclicked") == []
     assert driven.operator.state_rows == 0
+
+
+@given(st.data())
+def test_an_acker_of_any_trees_in_any_order(data: st.DataObject) -> None:
+    """It acknowledges the trees of which nothing is missing, each once, and forgets them all."""
+    ids = random.Random(data.draw(st.integers(0, 9)))
+    messages: list[dict[str, Any]] = []
+    whole: set[str] = set()
+    for number in range(data.draw(st.integers(1, 5))):
+        key = f"tree {number}"
+        root = {"t": SECOND, "k": key}
+        sent = [ids.getrandbits(62)]
+        told = [{**root, "begins": True, "ids": sent[0]}]
+        for each in sent:  # grows meanwhile: a tuple is acknowledged with those that it led to
+            combined = each
+            for _ in range(data.draw(st.integers(0, 2)) if len(sent) < 12 else 0):
+                sent.append(ids.getrandbits(62))
+                combined ^= sent[-1]
+            told.append({**root, "begins": False, "ids": combined})
+        lost = data.draw(st.none() | st.integers(0, len(told) - 1))
+        if lost is None:
+            whole.add(key)
+        else:
+            del told[lost]
+        messages += told
+    driven = Driven(Acker())
+    acknowledged: list[str] = []
+    for message in data.draw(st.permutations(messages)):
+        acknowledged += [key for key, _, value in driven.take(message) if value["outcome"] == "ack"]
+        driven.reborn()
+    assert sorted(acknowledged) == sorted(whole)
+    late = driven.watermark(60 * SECOND)
+    begun = {one["k"] for one in messages if one["begins"]}
+    assert all(value == {"outcome": "fail"} for _, _, value in late)
+    assert {key for key, _, _ in late} == begun - whole
+    assert driven.operator.state_rows == 0
+
+
+def test_the_page_shows_what_the_example_of_the_acker_prints() -> None:
+    lines = run_example("tuple_trees")
+    assert "\n".join(lines) in (ROOT / "docs/howto/from-storm.md").read_text(encoding="utf-8")
 
 
 def payment(t: int, ok: bool = False, k: str = "card") -> dict[str, Any]:
