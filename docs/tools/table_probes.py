@@ -39,6 +39,17 @@ def table_probes() -> Iterator[Probe]:
         "a group of a join": lambda: (
             _newest().join(_first(), on="key").group_by("even").aggregate(n=lw.count()).changes()
         ),
+        "top(n, per=, by=)": lambda: _newest().top(2, per="key", by="value").changes(),
+        "top(n, by=) of all rows": lambda: (
+            _newest().top(3, by="value", ties="even", reverse=True).changes()
+        ),
+        "a group of a top": lambda: (
+            _newest()
+            .top(1, per="key", by="value")
+            .group_by("even")
+            .aggregate(n=lw.count())
+            .changes()
+        ),
         "a table of panes": lambda: (
             begun()
             .key_by("key")

@@ -8,6 +8,7 @@ from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
 from lowwater.engine.graph.outline import deduplication_text, step_texts
+from lowwater.engine.records.batch import WHOLE
 from lowwater.time import format_duration
 from lowwater.triggers import Default
 
@@ -95,11 +96,15 @@ def _output(flow: Flow) -> str:
 
 
 def _exchange_keys(stage: Stage) -> str:
-    names, last = ", ".join(stage.key_names), len(stage.inputs) - 1
+    names, last = _key_names(stage), len(stage.inputs) - 1
     if stage.keys_of(last) == stage.keys:
         return names
     left, right = (stage.work.side_name(nth) for nth in (0, last))
     return f"{names} ({left}), {', '.join(stage.keys_of(last))} ({right})"
+
+
+def _key_names(stage: Stage) -> str:
+    return "nothing: all are one group" if WHOLE in stage.keys else ", ".join(stage.key_names)
 
 
 def _edge_texts(stage: Stage, nth: int) -> Iterator[str]:
@@ -117,7 +122,7 @@ def exchange_text(stage: Stage, nth: int) -> str | None:
     if not stage.key_names:
         return None
     side = stage.work.side_name(nth)
-    by = f"by {', '.join(stage.keys_of(nth) if side else stage.key_names)}"
+    by = f"by {', '.join(stage.keys_of(nth)) if side else _key_names(stage)}"
     return f"{side}, {by}" if side else by
 
 

@@ -67,6 +67,7 @@ from lowwater.pipeline.stages import (
     public_names,
     with_conditions,
 )
+from lowwater.pipeline.tops import top_stage
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike, duration
 
@@ -219,6 +220,47 @@ class Table(Generic[StreamT]):
         if (known := self.columns) is not None:
             require_names(columns, known, "group_by")
         return GroupedTable(self, columns, key_names(columns, OF_TABLES, where="group_by"))
+
+    @explained(
+        k="n", order_by="by", on="by", key="per", group_by="per", partition_by="per",
+        ascending="reverse", descending="reverse", keep="n",
+    )  # fmt: skip
+    def top(
+        self,
+        n: int,
+        *,
+        per: str | Sequence[str] | None = None,
+        by: str,
+        ties: str | Sequence[str] = (),
+        reverse: bool = False,
+        rank: str = "rank",
+    ) -> Table[StreamT]:
+        """Return the rows of each group with the largest values of a column, as a table (T-6).
+
+        It has a column ``rank``, int64: 1 for the row that comes first, up to ``n``. The primary
+        key of the result is the columns of ``per`` and ``rank``. Of rows with equal ``by`` the ones
+        with smaller ``ties`` come first, then the ones with smaller primary keys, so that ranks
+        depend on the rows alone. Rows in which ``by`` is null have no rank.
+
+        A change emits the ranks whose row is another one now, at most ``n`` of each group that it
+        touches; it costs as much as ``n`` rows, and sometimes the square root of the group.
+
+        Args:
+            n: How many rows of a group.
+            per: The columns to group by, in which nulls are equal; by default all rows are one
+                group.
+            by: The column that decides, of any ordered type.
+            ties: The columns that order rows of equal ``by``, ascending, nulls first.
+            reverse: Returns the rows with the smallest values, the smallest first.
+            rank: What the column of ranks is called.
+
+        Raises:
+            InvalidArgument: An argument is wrong, a column is missing, or the table has a column of
+                that name.
+        """
+        stream = self._stream
+        stage, types, key = top_stage(stream, self._key, n, per, by, ties, rank, reverse=reverse)
+        return Table(stream._of(emitted_as_records(stage, types)), key)
 
     def changes(self, form: Form = "retract") -> StreamT:
         """Return the changes as a stream, for further stages (T-4).

@@ -212,7 +212,9 @@ class ColumnTypes:
         into = self._into(stage)
         named = zip(stage.key_names, stage.keys, strict=True)
         keys = {
-            name: self.given.get(name) or into.get(name if key.startswith(HIDDEN) else key)
+            name: self.given.get(name)
+            or into.get(name if key.startswith(HIDDEN) else key)
+            or into.get(key)
             for name, key in named
         }
         found = {**keys, **emitted}

@@ -27,7 +27,7 @@ from tests.oracles.as_of import AsOfOracle
 from tests.oracles.joins import JoinElement, JoinOracle, JoinOutput, net
 
 HERE = Path(__file__).parent / "inputs"
-RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12)} | {"T-1", "T-2", "T-3"}
+RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12)} | {"T-1", "T-2", "T-3", "T-6"}
 RULES |= {"C-1", "C-2", "C-3", "C-4"}
 RULES |= {f"P-{n}" for n in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13)}
 HOW: dict[str, dict[str, Any]] = {

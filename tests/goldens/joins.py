@@ -175,6 +175,27 @@ def upserts() -> list[Writing]:
     return [*out, *written(forms, events)]
 
 
+def tops() -> list[Writing]:
+    """The first rows of each group of tables and of joins of them, and groups of these."""
+    left, right = sides()
+    people = left.table(key="id", keep_deleted="20s", deleted=lw.col("v") < -5)
+    plain = right.table(key=("key", "big")).select("key", "big", "who")
+    few = people.top(2, per="key", by="v", ties="s").named("few")
+    lowest = people.top(30, by="big", reverse=True, rank="place").named("lowest")
+    joined = (
+        people.select("id", "key", "v").join(plain, on="key", how="outer")
+        .top(3, per=("who", "key"), by="v").named("joined")
+    )  # fmt: skip
+    again = few.group_by("rank").aggregate(n=lw.count(), v=lw.sum("v")).named("again")
+    Path("out").mkdir(exist_ok=True)
+    out: list[Writing] = []
+    for table in (few, lowest, joined, again):
+        name = str(table._stage.name)
+        rows = [SqliteTable("out/tables.sqlite", name)] if table in (lowest, joined) else []
+        out.append(table.write_to(JsonLinesFolder(f"out/{name}"), *rows))
+    return out
+
+
 def changelogs() -> list[Writing]:
     """Tables of explicit changes: a changelog, and events of Debezium."""
     changes = lw.read_parquet(
@@ -206,6 +227,7 @@ GOLDENS = [
         killed=False,
     ),
     Golden(name="tables", feed=feed_sides, outputs=upserts, clock=CLOCK, stop=6),
+    Golden(name="tops", feed=feed_sides, outputs=tops, clock=CLOCK),
     Golden(
         name="changelogs", feed=feed_changes, outputs=changelogs, clock=CLOCK, killed=False,
     ),

@@ -11,6 +11,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
+from lowwater.engine.join.tops import TopOperator
 from lowwater.engine.join.two_sided import TwoSided
 from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.local import (
@@ -286,6 +287,16 @@ def _(patch: pytest.MonkeyPatch) -> None:
         return right(self, side, bundle.slice(0, max(1, len(bundle) - 1)))
 
     patch.setattr(GroupOperator, "_take", take)
+
+
+@loss("a row of a top", "top of a table", "records that arrived")
+def _(patch: pytest.MonkeyPatch) -> None:
+    right = TopOperator._take
+
+    def take(self: Any, side: Any, bundle: Any) -> Any:
+        return right(self, side, bundle.slice(0, max(1, len(bundle) - 1)))
+
+    patch.setattr(TopOperator, "_take", take)
 
 
 @loss("a pane on its way to another stage", "chain of fixed and fixed", "came to it")

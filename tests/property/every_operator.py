@@ -564,6 +564,32 @@ for name, aggregates in {**FAMILIES, "picks": WITHOUT_TIES, "adding": ADDING}.it
         is_short=name == "picks",
     )
 case(
+    "top of a table",
+    lambda stream: upserts(stream, order="version", deleted=GONE).top(3, per="k", by="v"),
+    is_large=True,
+)
+case(
+    "top of all rows, with ties",
+    lambda stream: (
+        upserts(stream, order="version", deleted=GONE)
+        .with_columns(few=lw.col("v") % 7)
+        .top(20, by="few", ties=("s", "n"), reverse=True, rank="place")
+    ),
+)
+case(
+    "top of joined tables, and groups of it",
+    lambda left, right: (
+        both_tables(left, right)[0]
+        .join(both_tables(left, right)[1], on=("k", "i"), how="outer")
+        .top(2, per="i", by="v")
+        .group_by("rank")
+        .aggregate(rows=lw.count(), values=lw.sum("v"))
+    ),
+    inputs=2,
+    content="untimed",
+    is_short=False,
+)
+case(
     "groups of joined tables",
     lambda left, right: (
         both_tables(left, right)[0]

@@ -68,6 +68,13 @@ _GROUPS = (
 _OUTER = "SELECT coalesce(l.g, r.g) AS g, l.id, r.id AS id_right FROM l FULL JOIN r ON l.g = r.g"
 
 
+def _top(columns: str, of: str, by: str, per: str = "", most: int = 2, name: str = "rank") -> str:
+    """Return a query for the first rows of each group."""
+    over = f"{f'PARTITION BY {per} ' if per else ''}ORDER BY {by}"
+    ranked = f"SELECT {columns}, row_number() OVER ({over}) AS {name} FROM {of}"
+    return f"SELECT * FROM ({ranked}) WHERE {name} <= {most}"
+
+
 TABLES: Mapping[str, Computed] = {
     "upserts": _of(lambda left, right: left, "SELECT id, g, v FROM l"),
     "filter": _of(
@@ -173,7 +180,42 @@ TABLES: Mapping[str, Computed] = {
         lambda left, right: left.select("id", "g").join(_joined_groups(left, right), on="g"),
         f"SELECT l.id, l.g, o.n, o.s FROM l JOIN ({_GROUPS}) o ON l.g = o.g",
     ),
-}
+    "top": _of(
+        lambda left, right: left.top(2, per="g", by="v"),
+        _top("id, g, v", "l", "v DESC, id", "g"),
+    ),
+    "top of all": _of(
+        lambda left, right: left.top(3, by="v", ties="g", reverse=True),
+        _top("id, g, v", "l", "v, g, id", most=3),
+    ),
+    "top of an outer join": _of(
+        lambda left, right: left.join(right, on="g", how="outer").top(1, per="g", by="v"),
+        _top(
+            "g, id, v, id_right, v_right",
+            "(SELECT coalesce(l.g, r.g) AS g, l.id, l.v, r.id AS id_right, r.v AS v_right "
+            "FROM l FULL JOIN r ON l.g = r.g) WHERE v IS NOT NULL",
+            "v DESC, id, id_right", "g", most=1,
+        ),
+    ),
+    "top of joined groups": _of(
+        lambda left, right: (
+            _joined_groups(left, right)
+            .with_columns(both=nw.coalesce(lw.col("n"), lw.lit(-1)))
+            .top(2, by="both")
+        ),
+        # SQL cannot say which of two rows of the key null is of the left: its values here.
+        _top("*", f"(SELECT *, coalesce(n, -1) AS both FROM ({_GROUPS}))", "both DESC, g"),
+    ),
+    "group of a top": _of(
+        lambda left, right: left.top(2, per="g", by="v").group_by("rank").aggregate(s=lw.sum("v")),
+        "SELECT rank, sum(v) AS s FROM "
+        f"({_top('id, g, v', 'l', 'v DESC, id', 'g')}) GROUP BY rank",
+    ),
+    "top of a top": _of(
+        lambda left, right: left.top(2, per="g", by="v").top(2, by="v", ties="g", rank="place"),
+        _top("*", f"({_top('id, g, v', 'l', 'v DESC, id', 'g')})", "v DESC, g, rank", name="place"),
+    ),
+}  # fmt: skip
 
 
 @st.composite

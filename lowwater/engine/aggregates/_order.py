@@ -79,6 +79,23 @@ def ranks_of_any(values: NDArray[Any], *, where: str) -> Int64Array:
     return np.fromiter((distinct[key] for key in keys), dtype=np.int64, count=len(keys))
 
 
+def codes_of(
+    values: NDArray[Any], valid: NDArray[np.bool_] | None, *, where: str
+) -> tuple[Int64Array, ...]:
+    """Return integers in the order of any values, the first ones first; nulls come first.
+
+    Args:
+        values: The values, dtype as in :class:`Column`, shape (n,).
+        valid: Which are not null; ``None`` for all.
+        where: The step of the pipeline, for an error.
+    """
+    if valid is None:
+        return (ranks_of_any(values, where=where),)
+    codes = np.zeros(len(values), dtype=np.int64)
+    codes[valid] = ranks_of_any(values[valid], where=where)
+    return valid.astype(np.int64), codes
+
+
 def spellings(values: NDArray[Any]) -> Int64Array | None:
     """Return integers that order equal values which are written differently; ``None`` for none.
 

@@ -16,7 +16,7 @@ from lowwater.engine.aggregates._column_values import (
     further_values,
     list_column,
 )
-from lowwater.engine.aggregates._order import grouped_order, ranks_of, ranks_of_any, spellings
+from lowwater.engine.aggregates._order import codes_of, grouped_order, ranks_of, spellings
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
 from lowwater.state.arrays import run_starts
@@ -167,7 +167,7 @@ class Top:
         return order[place[first_of_run] < self._most], ends
 
     def _tie_ranks(self, also: Sequence[Further]) -> list[Int64Array]:
-        return [code for column in also[: self._ties] for code in _codes(column)]
+        return [code for column in also[: self._ties] for code in codes_of(*column, where=_WHERE)]
 
     def _sort_ties(
         self,
@@ -184,19 +184,10 @@ class Top:
             return places
         rows = order[places]
         some = [(data[rows], None if valid is None else valid[rows]) for data, valid in also]
-        columns = [owner[rows], ranks[rows], *(code for each in some for code in _codes(each))]
+        codes = (code for each in some for code in codes_of(*each, where=_WHERE))
+        columns = [owner[rows], ranks[rows], *codes]
         for data, _ in (*some, (values[rows], None)):
             if (texts := spellings(data)) is not None:
                 columns.append(texts)
         order[places] = rows[np.lexsort(columns[::-1])]
         return places
-
-
-def _codes(column: Further) -> tuple[Int64Array, ...]:
-    """Return integers in the order of values; nulls come first."""
-    values, valid = column
-    if valid is None:
-        return (ranks_of_any(values, where=_WHERE),)
-    codes = np.zeros(len(values), dtype=np.int64)
-    codes[valid] = ranks_of_any(values[valid], where=_WHERE)
-    return valid.astype(np.int64), codes

@@ -21,7 +21,7 @@ from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
-from lowwater.state.table import Field, RowTable
+from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import Int64Array
 
 _STALE = 1 << 16
@@ -35,10 +35,14 @@ class KeyedRecords:
     an input with retractions ``hash`` (of the record); and those that its user adds. ``by_time``
     has an entry for each row, and ``row_counts`` counts those of each key.
 
+    Where no two rows of a key are equal, an index finds them by ``hash``; ``start`` is then what
+    its user sorts the rows of a key by, and ``by_time`` is empty.
+
     Args:
         types: The columns of the records, as far as they are known before any has come.
         fields: Further columns of the table.
         signed: Whether records may be retracted.
+        unique: Whether rows of a key are distinct, and found by their hashes.
         aggregates: What is aggregated in each row, in columns of the table; ``None`` for nothing.
     """
 
@@ -48,12 +52,14 @@ class KeyedRecords:
         fields: Sequence[Field] = (),
         *,
         signed: bool = False,
+        unique: bool = False,
         aggregates: Mapping[str, AggregateSpec] | None = None,
     ) -> None:
         own = [Field(name, np.int64) for name in ("key", "start", "born")]
-        if signed:
+        if signed or unique:
             own.append(Field("hash", np.int64))
         self.table = RowTable([*own, *fields])
+        self._index = Index(self.table, ("key", "hash")) if unique else None
         self.kept = KeptRecords(self.table, types)
         self.aggregation = Aggregation(aggregates or {}, self.table)
         self.segments = Segments(self.table, disjoint=True, end="start")
@@ -84,11 +90,22 @@ class KeyedRecords:
         if hashes is not None:
             table["hash"][rows] = hashes
         self.kept.put(rows, columns)
-        self.segments.insert(rows)
-        self.by_time.push(times, rows)
-        self.row_counts.add(keys)
+        self._find_again(rows)
         self.touch(rows)
         return rows
+
+    def equal_to(self, keys: Int64Array, hashes: Int64Array) -> Int64Array:
+        """Return the unique row of each hash among those of its key, -1 for none. O(n)."""
+        assert self._index is not None
+        return self._index.find(keys, hashes)
+
+    def move(self, rows: Int64Array, starts: Int64Array) -> None:
+        """Sort distinct rows of unique ones elsewhere among those of their keys."""
+        if rows.size:
+            self.segments.remove(rows)
+            self.table["start"][rows] = starts
+            self.segments.insert(rows)
+            self.touch(rows)
 
     def find(
         self, keys: Int64Array, low: Int64Array, high: Int64Array
@@ -167,7 +184,7 @@ class KeyedRecords:
     def remove(self, rows: Int64Array) -> None:
         """Hide distinct records from lookups; :meth:`release_removed` frees their rows."""
         if rows.size:
-            self.segments.remove(rows)
+            self._lose(rows)
             self._gone.append(rows)
 
     def clear(self) -> None:
@@ -230,7 +247,7 @@ class KeyedRecords:
     def evict(self, rows: Int64Array) -> None:
         """Release rows that have been written down, with all other rows of their keys."""
         if rows.size:
-            self.segments.remove(rows)
+            self._lose(rows)
             self._release(rows)
 
     def readmit(self, rows: Int64Array) -> None:
@@ -251,8 +268,17 @@ class KeyedRecords:
 
     def _find_again(self, rows: Int64Array) -> None:
         self.segments.insert(rows)
-        self.by_time.push(self.table["start"][rows], rows)
+        if self._index is None:
+            self.by_time.push(self.table["start"][rows], rows)
+        else:
+            self._index.insert(rows)
         self.row_counts.add(self.table["key"][rows])
+
+    def _lose(self, rows: Int64Array) -> None:
+        """Hide rows from lookups."""
+        self.segments.remove(rows)
+        if self._index is not None:
+            self._index.remove(rows)
 
     def _release(self, rows: Int64Array) -> None:
         keys = self.table["key"][rows]
@@ -265,6 +291,9 @@ class KeyedRecords:
         """Assert what must hold between rows, keys and how they are found. O(rows)."""
         self.table._check()
         self.segments._check()
+        if self._index is not None:
+            self._index._check()
+            assert len(self._index) == len(self.segments)
         rows = self.table.live()
         assert len(self.segments) == len(rows)
         self.row_counts._check(self.table["key"][rows])
