@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lowwater as lw
 from benchmarks.nexmark.events import AUCTION, BID, Events
 from benchmarks.nexmark.measuring import streams_of
 from examples.auction_patterns import QUERIES, rising, unwanted
-from examples.checkout_funnel import per_day, visits
+from examples.checkout_funnel import STEPS, attempts, furthest, per_day
 from examples.guessed_passwords import guessed
 from examples.logout_sessions import sessions
 from examples.price_dips import dips
@@ -82,18 +85,87 @@ def test_an_order_that_is_paid_late_was_unpaid_for_a_while(bundle_size: int) -> 
     assert net(unpaid(stream(*rows)), "amount", bundle_size=bundle_size) == {(3, 3): 1}
 
 
-def test_visits_end_at_each_step() -> None:
-    """P-5: who leaves is counted once the hour is over."""
-    steps = [("a", ["view"]), ("b", ["view", "cart"]), ("c", ["view", "cart", "pay"])]
+def test_attempts_end_at_each_step() -> None:
+    """P-5: who leaves is counted once the hour is over; who looks again is one visitor."""
+    steps = [("a", ["view", "view"]), ("b", ["view", "cart"]), ("c", ["view", "cart", "pay"])]
     rows = [
         (at, {"user": user, "kind": kind})
         for user, kinds in steps
         for at, kind in enumerate([*kinds, "other"])
     ]
     source = stream(*rows, disorder="1h")
-    assert net(visits(source), "steps") == {("a", 1): 1, ("b", 2): 1, ("c", 3): 1}
-    (day,) = per_day(visits(source)).collect().panes
+    assert net(attempts(source), "steps") == {("a", 1): 2, ("b", 2): 1, ("c", 3): 1}
+    (day,) = per_day(furthest(attempts(source))).collect().panes
     assert dict(day.values) == {"view": 3, "cart": 2, "pay": 1}
+
+
+def funnel_of(events: list[tuple[int, str, str]]) -> dict[int, dict[str, int]]:
+    """Return the visitors of each day that came to each step, of minutes, users and kinds."""
+    best: dict[tuple[int, str], int] = {}
+    for start, user, kind in events:
+        if kind != "view":
+            continue
+        steps, last = 1, start
+        for at, other, next_kind in sorted(events):
+            if other == user and last < at <= start + 60 and next_kind == STEPS[steps % 3]:
+                steps, last = steps + 1, at
+                if steps == len(STEPS):
+                    break
+        key = (last + 720) // 1440, user
+        best[key] = max(steps, best.get(key, 0))
+    return {
+        day: {
+            step: sum(one[0] == day and steps > n for one, steps in best.items())
+            for n, step in enumerate(STEPS)
+        }
+        for day, _ in best
+    }
+
+
+@SIZES
+@given(st.data())
+def test_a_funnel_of_any_events_in_any_order(bundle_size: int, data: st.DataObject) -> None:
+    """P-7: late events correct attempts, those the best of a visitor, and these the counts."""
+    kinds = st.sampled_from([*STEPS, *STEPS, "other"])
+    minutes = st.lists(st.integers(0, 250) | st.integers(700, 800), max_size=25, unique=True)
+    events = [
+        (at, data.draw(st.sampled_from("abc")), data.draw(kinds)) for at in data.draw(minutes)
+    ]
+    rows = [(at, {"user": user, "kind": kind}) for at, user, kind in events]
+    if not rows:
+        return
+    found = per_day(furthest(attempts(stream(*rows), allowed_lateness="20h")))
+    shown = {
+        pane.window.start: dict(pane.values)
+        for pane in found.collect(bundle_size=bundle_size).final()
+        if any(pane.values.values())
+    }
+    expected = {
+        lw.instant(NOON - timedelta(hours=12) + timedelta(days=day)): counts
+        for day, counts in funnel_of(events).items()
+    }
+    assert shown == expected
+
+
+def test_a_funnel_of_many_visitors() -> None:
+    random_ = random.Random(3)
+    events = [
+        (at, f"user {random_.randrange(2_000)}", random_.choice([*STEPS, "other"]))
+        for at in range(20_000)
+    ]
+    arriving = sorted(events, key=lambda event: event[0] + random_.randrange(500))
+    source = stream(
+        *((at, {"user": user, "kind": kind}) for at, user, kind in arriving), disorder="9h"
+    )
+    panes = per_day(furthest(attempts(source))).collect().final()
+    by_user: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
+    for event in events:
+        by_user[event[1]].append(event)
+    expected: dict[int, Counter[str]] = defaultdict(Counter)
+    for some in by_user.values():
+        for day, counts in funnel_of(some).items():
+            expected[day].update(counts)
+    assert [Counter(pane.values) for pane in panes] == [expected[day] for day in sorted(expected)]
 
 
 @SIZES
