@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from statistics import fmean
 from typing import Any, TypeAlias
 
 import pyarrow.parquet as pq
@@ -73,14 +72,8 @@ def q6(n: Nexmark) -> Answer:
     As Beam has it, and one row for each seller. (The SQL text has a row for each auction too, and
     takes eleven; Flink cannot run it.) The last ones are those whose winning bids came last.
     """
-    last = lw.top(10, by="date_time_right", keep="price", ties="id")
-    sellers = _winning(n).group_by("seller").aggregate(last=last).changes()
-
-    def average(one: dict[str, Any]) -> dict[str, Any]:
-        prices = [sale["price"] for sale in one["last"]]
-        return {"seller": one["seller"], "average": fmean(prices)}
-
-    return sellers.map(average)
+    last = _winning(n).top(10, per="seller", by="date_time_right", rank="nth")
+    return last.group_by("seller").aggregate(average=lw.mean("price"))
 
 
 def q7(n: Nexmark) -> Answer:
