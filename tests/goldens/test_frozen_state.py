@@ -110,6 +110,7 @@ def test_every_kind_of_work_is_in_a_golden(tmp_path: Path, monkeypatch: pytest.M
     for name in (
         "window-joins",
         "tables",
+        "tops",
         "processes",
         "as-of-joins",
         "matches",
