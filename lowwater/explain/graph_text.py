@@ -122,7 +122,8 @@ def exchange_text(stage: Stage, nth: int) -> str | None:
     if not stage.key_names:
         return None
     side = stage.work.side_name(nth)
-    by = f"by {', '.join(stage.keys_of(nth)) if side else _key_names(stage)}"
+    has_own = side and WHOLE not in stage.keys
+    by = f"by {', '.join(stage.keys_of(nth)) if has_own else _key_names(stage)}"
     return f"{side}, {by}" if side else by
 
 

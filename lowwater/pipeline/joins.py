@@ -27,6 +27,7 @@ from lowwater.engine.stages.join_kind import JoinKind
 from lowwater.engine.stages.joined import Joined
 from lowwater.engine.stages.joined_as_of import JoinedAsOf
 from lowwater.engine.stages.passed import Passed
+from lowwater.engine.stages.queried import Queried
 from lowwater.engine.stages.window_joined import WindowJoined
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
@@ -98,7 +99,7 @@ class JoinInputs:
             InvalidArgument: A column is not named as it must be, or an input cannot be joined.
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
-        left, right = (_without_duplicates(side) for side in (left, right))
+        left, right = (without_duplicates(side) for side in (left, right))
         arguments = ("on", "on") if on is not None else ("left_on", "right_on")
         known = (known_columns(left), known_columns(right))
         sides = zip(known, (keys, right_keys), arguments, strict=True)
@@ -109,7 +110,7 @@ class JoinInputs:
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
         check_adds_up((*left._flows, *right._flows))
         check_retracted_in_time((*left._flows, *right._flows))
-        checked = _checked_suffixes(suffixes, where)
+        checked = checked_suffixes(suffixes, where)
         return cls(left, right, keys, right_keys, checked, where, *known)
 
     @property
@@ -163,8 +164,8 @@ class JoinInputs:
             require_known(self.right_known, "right", self.where)
         left, columns = len(self.left._flows), columns or self.columns
         if isinstance(joining, AsOf):
-            return self._checked_stage(JoinedAsOf(joining, left, self.right_keys, columns))
-        return self._checked_stage(Joined(joining, left, self.right_keys, columns))
+            return self.checked_stage(JoinedAsOf(joining, left, self.right_keys, columns))
+        return self.checked_stage(Joined(joining, left, self.right_keys, columns))
 
     def window_stage(self, windowing: Windowing, how: How) -> Stage:
         """Return the stage of a join within windows.
@@ -177,14 +178,23 @@ class JoinInputs:
             require_known(self.right_known, "right", self.where)
         columns = replace(self.columns, labels=WINDOW)
         left = len(self.left._flows)
-        return self._checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
+        return self.checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
 
-    def _checked_stage(self, work: Joined | JoinedAsOf | WindowJoined) -> Stage:
+    def checked_stage(self, work: JoinKind, key_names: tuple[str, ...] | None = None) -> Stage:
+        """Return the stage of a join.
+
+        Args:
+            work: What it does.
+            key_names: What the output calls the keys, if not as the left side does.
+
+        Raises:
+            InvalidArgument: Two columns of the output would have one name.
+        """
         of_both = work.emits_pairs
         names = _output_names(work.columns, of_both=of_both)
         if work.output_names_are_new:
             _check_names(names, self.where)
-        stage = Stage(self.flows, self.keys, self.keys, work)
+        stage = Stage(self.flows, self.keys, key_names or self.keys, work)
         if stage.retracts and "kind" in names:
             raise InvalidArgument(
                 "a column of the output would be called 'kind', which says which records are "
@@ -278,6 +288,8 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
         return emitted_as_records(stage, None)
     columns = work.columns
     types = {key: known.get(key) for key in stage.keys}
+    if isinstance(work, Queried):
+        types = {work.rules.query: (inputs.right_known or {}).get(work.rules.query)}
     types |= dict.fromkeys(columns.labels, MICROS_UTC)
     right = columns.right if of_both else {}
     of_left, of_right = columns.names(tuple(columns.left), tuple(right))
@@ -287,7 +299,7 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     return emitted_as_records(stage, public)
 
 
-def _without_duplicates(side: StreamParts) -> StreamParts:
+def without_duplicates(side: StreamParts) -> StreamParts:
     """Return a side behind a stage that drops its duplicates, if they are to be dropped.
 
     Each side has a stage of its own, in which records meet by their id. In the join they meet by
@@ -360,7 +372,8 @@ def check_choice(
         )
 
 
-def _checked_suffixes(given: object, where: str) -> tuple[str, str]:
+def checked_suffixes(given: object, where: str) -> tuple[str, str]:
+    """Return the suffixes for names that both sides have, or raise."""
     if (
         not isinstance(given, (tuple, list))
         or len(given) != 2

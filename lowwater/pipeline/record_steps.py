@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         LateVersions,
         Unmatched,
     )
+    from lowwater.engine.join.searching import Match
     from lowwater.engine.records.lookup import LookupHow
     from lowwater.pipeline.joins import JoinInputs
     from lowwater.pipeline.lookups import LookupOn
@@ -569,12 +570,73 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
             hint='Name them, as in table(key="id")',
         )
 
+    @explained(
+        key_by="key", id="key", query="key", column="on", words="on", by="on", how="match",
+        mode="match", allowed_lateness="keep", lateness="keep", suffix="suffixes",
+    )  # fmt: skip
+    def search(
+        self,
+        queries: Streamable,
+        *,
+        on: str,
+        key: str,
+        match: Match = "all",
+        late_versions: LateVersions = "ignore",
+        keep: DurationLike | None = None,
+        suffixes: tuple[str, str] = ("", "_query"),
+    ) -> JoinedStream:
+        """Find the stored queries that each record, here called a document, matches (J-15 to J-17).
+
+        Each record of ``queries`` is a version of a query, valid from its event time on until the
+        next one of its query; one without words withdraws it. A document waits until the watermark
+        of the queries passes its time. Then a record is emitted for each query that it matches,
+        with the columns of both and the time of the document.
+
+        >>> import lowwater as lw
+        >>> asked = [{"at": "2000-01-01T10:00Z", "query": 1, "words": ["red", "car"]}]
+        >>> ads = [{"at": "2000-01-01T11Z", "ad": n, "words": ["red", n]} for n in ("car", "bus")]
+        >>> queries, documents = (lw.from_iterable(some, time="at") for some in (asked, ads))
+        >>> found = documents.search(queries, on="words", key="query")
+        >>> [(one.value["ad"], one.key) for one in found.run()]
+        [('car', 1)]
+
+        Args:
+            queries: The versions of queries.
+            on: The column with a list of words, on both sides. Words are equal as keys are (J-1);
+                null words do not count.
+            key: The column of ``queries`` that says of which query a record is a version; it is the
+                key of the output.
+            match: ``all``: a document must have all words of a query; ``any``: at least one.
+            late_versions: ``ignore``: a version that comes late changes nothing that was emitted;
+                ``correct``: documents are searched again for it.
+            keep: How far back documents and versions may be late, in event time; later ones go to
+                the late output. By default an hour, or the lateness of the upstream stages if that
+                is longer. Downstream stages inherit it as lateness.
+            suffixes: What is appended to the name of a column that both sides have.
+
+        Raises:
+            InvalidArgument: An argument is wrong, or a column is missing or holds no lists.
+        """
+        from lowwater.pipeline.searches import search_inputs, search_stage
+
+        other = self._other(queries, "queries", "search")
+        inputs = search_inputs(self.to_stream(), other, suffixes)
+        stage = search_stage(
+            inputs, on=on, key=key, match=match, late_versions=late_versions, keep=keep
+        )
+        return self._joined(stage, inputs)
+
     def _with_other(self, other: Streamable, *, where: str, **options: Any) -> JoinInputs:
         from lowwater.pipeline.joins import JoinInputs
+
+        right = self._other(other, "other" if where == "join" else "versions", where)
+        return JoinInputs.of(self.to_stream(), right, where=where, **options)
+
+    def _other(self, other: Streamable, name: str, where: str) -> Any:
+        """Return another stream that a method is given, or raise if it is none."""
         from lowwater.pipeline.tables import Table
 
         if not isinstance(other, Streamable):
-            name = "other" if where == "join" else "versions"
             hint = "Join streams, pipelines (their panes) and processes"
             if isinstance(other, GroupedRecords):
                 hint = f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
@@ -585,7 +647,7 @@ class Steps(Streamable, Generic[Stream, KeyedStream, JoinedStream]):
                 where=where,
                 hint=hint,
             )
-        return JoinInputs.of(self.to_stream(), other.to_stream(), where=where, **options)
+        return other.to_stream()
 
     def __or__(self, other: Streamable) -> Stream:
         return self.union(other)

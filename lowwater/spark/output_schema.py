@@ -140,12 +140,13 @@ class ColumnTypes:
             UnsupportedByRunner: The type of a column is neither known nor given.
         """
         stage = output.stage
-        columns = self._into(stage)
+        columns, emitted = self._into(stage), self._emitted(stage)
+        # A stage may emit other keys than it has.
+        own = {} if emitted is None else {n: emitted.pop(n, None) for n in stage.key_names}
         fields = [
-            pa.field(name, self._type(name, columns.get(key)))
+            pa.field(name, self._type(name, own.get(name) or columns.get(key)))
             for name, key in zip(stage.key_names, stage.keys, strict=True)
         ]
-        emitted = self._emitted(stage)
         if stage.work.emits_panes:
             fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
         if emitted is not None:

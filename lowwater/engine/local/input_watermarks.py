@@ -48,7 +48,7 @@ class InputWatermarks:
                 _origins(graph, stage.right_inputs),
             )
             for number, stage in enumerate(graph.stages)
-            if stage.work.join_rules is not None
+            if stage.work.join_rules is not None or stage.reads_right
         }
 
     def of(self, run: StageRun) -> int:

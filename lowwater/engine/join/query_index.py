@@ -1,0 +1,208 @@
+"""Finds the stored queries whose words a document has, for many documents at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Self, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lowwater.engine.join.searching import Match
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import hash_keys
+from lowwater.errors import DataError, StateError, describe
+from lowwater.state.arrays import NONE, distinct, expand_ranges, run_starts
+from lowwater.time import Int64Array
+
+_LISTS = (list, tuple)
+_CELLS_AT_ONCE = 1 << 24
+"""Documents are searched in portions: so many of them times the words of all queries, at most."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of records: lists of hashes, one list after another.
+
+    Args:
+        hashes: The words of all records, int64.
+        of: The record of each, int64, rising.
+    """
+
+    hashes: Int64Array
+    of: Int64Array
+
+    @classmethod
+    def in_column(cls, column: Column, name: str) -> Self:
+        """Return the words of a column of lists; a null has none, and null words do not count.
+
+        Raises:
+            DataError: A value is no list.
+        """
+        array = column.arrow
+        if array is None and column.type is not None:
+            array = column.to_arrow()
+        if array is None:
+            return cls._of_objects(column, name)
+        if pa.types.is_null(array.type):
+            return cls(NONE, NONE)
+        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+            raise _no_list(name, f"values of type {array.type}")
+        items = array.flatten()
+        of = pc.list_parent_indices(array).to_numpy().astype(np.int64)
+        if items.null_count:
+            valid = items.is_valid()
+            items, of = items.filter(valid), of[valid.to_numpy(zero_copy_only=False)]
+        return cls(_hashes(Column.from_arrow(items)), of)
+
+    @classmethod
+    def _of_objects(cls, column: Column, name: str) -> Self:
+        values = column.to_list()
+        for value in values:
+            if value is not None and not isinstance(value, _LISTS):
+                raise _no_list(name, describe(name, value))
+        counts = [0 if value is None else len(value) for value in values]
+        items = list(chain.from_iterable(value or () for value in values))
+        of = np.repeat(np.arange(len(values)), counts)
+        some = np.fromiter((item is not None for item in items), np.bool_, len(items))
+        present = Column.of_objects([item for item in items if item is not None])
+        return cls(_hashes(present), of[some])
+
+
+@final
+class QueryIndex:
+    """Versions of queries, found by their words.
+
+    With ``match="all"``, a version is found by the word of it that the fewest versions have, by
+    ties the one of the least hash, so that a document looks only at versions of which it has that
+    word; with ``"any"``, by each of its words.
+
+    Args:
+        rows: The versions, int64, shape (v,); their order is that of what :meth:`found` returns.
+        words: The words of each.
+        start, until: From when a version stands, and until when, int64, shape (v,).
+        match: Whether a document must have all words of a version, or any.
+    """
+
+    def __init__(
+        self, rows: Int64Array, words: Words, start: Int64Array, until: Int64Array, match: Match
+    ) -> None:
+        self._rows, self._start, self._until = rows, start, until
+        self._known, codes, counts = np.unique(
+            words.hashes, return_inverse=True, return_counts=True
+        )
+        # The distinct words of each version, the one that the fewest versions have first.
+        many = max(len(self._known), 1)
+        version, code = np.divmod(distinct(words.of * many + codes), many)
+        order = np.lexsort((code, counts[code], version))
+        version, code = version[order], code[order]
+        self._lengths = np.bincount(version, minlength=len(rows))
+        self._begins = np.cumsum(self._lengths) - self._lengths
+        self._codes = code
+        self._is_all = match == "all"
+        if self._is_all and len(version):
+            first = run_starts(version)
+            version, code = version[first], code[first]
+        order = np.lexsort((version, code))
+        self._posted = version[order]
+        self._first = np.searchsorted(code[order], np.arange(len(self._known) + 1))
+        self._portion = max(1, _CELLS_AT_ONCE // many)
+        # By document of a portion and known word: whether it has the word.
+        self._has: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+
+    def found(self, words: Words, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the versions that stand at the time of documents and that these match.
+
+        Args:
+            words: The words of the documents.
+            times: Their event times, int64.
+
+        Returns:
+            The documents, rising, and the row of the version of each pair.
+        """
+        many = len(self._known)
+        if not many or not len(words.hashes):
+            return NONE, NONE
+        codes = np.minimum(np.searchsorted(self._known, words.hashes), many - 1)
+        known = self._known[codes] == words.hashes
+        held = distinct(words.of[known] * many + codes[known])
+        bounds = np.arange(0, len(times) + self._portion, self._portion)
+        cuts = np.searchsorted(held, bounds * many)
+        parts = [
+            self._pairs(held[low:high] - begin * many, times[begin:], begin)
+            for begin, low, high in zip(bounds.tolist(), cuts[:-1], cuts[1:], strict=False)
+            if low < high
+        ]
+        pairs = np.concatenate(parts) if parts else NONE
+        document, version = np.divmod(pairs, max(len(self._rows), 1))
+        return document, self._rows[version]
+
+    def _pairs(self, held: Int64Array, times: Int64Array, begin: int) -> Int64Array:
+        """Return the pairs of some documents, as numbers that rise by document, then by version.
+
+        Args:
+            held: The distinct known words of documents, which are counted from 0.
+            times: The times of these.
+            begin: The number of the first of them.
+        """
+        many = len(self._known)
+        document, code = np.divmod(held, many)
+        first = self._first[code]
+        places, which = expand_ranges(first, self._first[code + 1] - first)
+        version, document = self._posted[places], document[which]
+        at = times[document]
+        stands = np.flatnonzero((self._start[version] <= at) & (at < self._until[version]))
+        version, document = version[stands], document[stands]
+        if self._is_all:
+            version, document = self._having_all(version, document, held)
+        pairs = (document + begin) * len(self._rows) + version
+        return np.sort(pairs) if self._is_all else distinct(pairs)
+
+    def _having_all(
+        self, version: Int64Array, document: Int64Array, held: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return the pairs whose document has all words of the version.
+
+        Args:
+            version: The versions of pairs whose document has the first word.
+            document: The documents.
+            held: The known words of all documents, rising.
+        """
+        many = len(self._known)
+        if not len(self._has):
+            self._has = np.zeros(self._portion * many, dtype=np.bool_)
+        self._has[held] = True
+        for nth in range(1, int(self._lengths.max(initial=0))):
+            more = self._lengths[version] > nth
+            if not more.any():
+                break
+            code = self._codes[np.where(more, self._begins[version] + nth, 0)]
+            kept = np.flatnonzero(~more | self._has[document * many + code])
+            version, document = version[kept], document[kept]
+        self._has[held] = False
+        return version, document
+
+
+def _hashes(items: Column) -> Int64Array:
+    if not len(items):
+        return NONE
+    try:
+        return hash_keys([items]).view(np.int64)
+    except (StateError, TypeError) as error:
+        raise DataError(
+            f"a word is neither text nor another plain value: {error}",
+            where="search(on=)",
+            hint="Make lists of text in an earlier step",
+        ) from error
+
+
+def _no_list(name: str, what: str) -> DataError:
+    return DataError(
+        f"the column {name!r} has {what}, where search needs lists of words",
+        where="search(on=)",
+        hint=f'Make a list of a text before: with_columns({name}=lw.col("text").str.split(" "))',
+    )
