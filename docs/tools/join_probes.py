@@ -46,6 +46,14 @@ def join_probes() -> Iterator[Probe]:
         'join_as_of(direction="nearest", late_versions="correct")': lambda: _even().join_as_of(
             _odd(), on="key", direction="nearest", tolerance="30s", late_versions="correct"
         ),
+        "search": lambda: _searched("all"),
+        'search(match="any", late_versions="correct")': lambda: _searched("any", late="correct"),
+        "a stage behind a search": lambda: (
+            _searched("any")
+            .key_by("key")
+            .window(lw.FixedWindows("1m"), accumulation="discarding")
+            .aggregate(n=lw.count())
+        ),
         "a join of panes": lambda: _counts().join(_odd(), on="key", within="2m", how="left"),
         "deduplicate before a join": lambda: (
             _even()
@@ -117,3 +125,14 @@ def _nearest_in_batches(folder: Path) -> lw.JoinedStream:
 def _sides(folder: Path) -> tuple[lw.Stream, lw.Stream]:
     right = in_files(folder / "right").filter(~lw.col("even"))
     return in_files(folder / "left"), right.select("key", "value")
+
+
+def _searched(match: Literal["all", "any"], late: Literal["ignore", "correct"] = "ignore") -> Any:
+    """Return a search for the letters of keys."""
+    documents, queries = (
+        side.with_columns(words=lw.col("key").str.split("-")) for side in (_even(), _odd())
+    )
+    return documents.select("key", "value", "words").search(
+        queries.select("words", query=lw.col("value")),
+        on="words", key="query", match=match, late_versions=late,
+    )  # fmt: skip

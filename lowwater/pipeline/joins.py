@@ -180,7 +180,11 @@ class JoinInputs:
         left = len(self.left._flows)
         return self.checked_stage(WindowJoined(windowing, how, left, self.right_keys, columns))
 
-    def checked_stage(self, work: JoinKind, key_names: tuple[str, ...] | None = None) -> Stage:
+    def checked_stage(
+        self,
+        work: Joined | JoinedAsOf | Queried | WindowJoined,
+        key_names: tuple[str, ...] | None = None,
+    ) -> Stage:
         """Return the stage of a join.
 
         Args:
@@ -287,9 +291,7 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     if known is None or (of_both and inputs.right_known is None):
         return emitted_as_records(stage, None)
     columns = work.columns
-    types = {key: known.get(key) for key in stage.keys}
-    if isinstance(work, Queried):
-        types = {work.rules.query: (inputs.right_known or {}).get(work.rules.query)}
+    types = work.key_types(stage.keys, known, inputs.right_known or {})
     types |= dict.fromkeys(columns.labels, MICROS_UTC)
     right = columns.right if of_both else {}
     of_left, of_right = columns.names(tuple(columns.left), tuple(right))

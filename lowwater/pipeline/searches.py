@@ -80,14 +80,18 @@ def search_stage(
         require_columns([words], side, f"{_WHERE}(on=)")
         _check_lists(words, side)
     require_columns([query], right, f"{_WHERE}(key=)")
-    if query == words or query in left:
+    if query == words:
+        raise InvalidArgument(
+            f"{describe('key', query)} is the column with the words",
+            where=f"{_WHERE}(key=)",
+            hint="Name the column that says of which query a record is a version",
+        )
+    if query in left:
         raise InvalidArgument(
             f"the output has a column {query!r} with the id of the query, and the documents have "
-            "one of that name"
-            if query in left
-            else f"{query!r} is the column with the words",
+            "one of that name",
             where=f"{_WHERE}(key=)",
-            hint=f'Rename it in front: .with_columns(my_{query}=lw.col("{query}")), and select',
+            hint="Rename it with with_columns in front of the search, and leave it out with select",
         )
     if late_versions == "ignore" and any(is_signed(flow) for flow in inputs.flows):
         raise InvalidArgument(

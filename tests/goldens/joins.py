@@ -9,7 +9,8 @@ from typing import Any
 import narwhals as nw
 
 import lowwater as lw
-from lowwater.engine.join.joining import AS_OF_HOWS, DIRECTIONS, HOWS, UNMATCHED
+from lowwater.engine.join.joining import AS_OF_HOWS, DIRECTIONS, HOWS, LATE_VERSIONS, UNMATCHED
+from lowwater.engine.join.searching import MATCHES
 from lowwater.io.sinks import JsonLinesFolder, SqliteTable
 from lowwater.pipeline import Stream
 from lowwater.pipeline.outputs import Writing
@@ -126,6 +127,21 @@ def as_of_ahead() -> list[Writing]:
     return written(*found)
 
 
+def searches() -> list[Writing]:
+    """Searches of stored queries: for all words and for any, with each way of late versions."""
+    left, right = sides()
+    documents = left.select("id", "key", "v", "tags")
+    queries = right.select("tags", "big", query=lw.col("key")).filter(~lw.col("query").is_null())
+    found = [
+        documents.search(
+            queries, on="tags", key="query", match=match, late_versions=late, keep="30s"
+        ).named(f"search {match} {late}")
+        for match in MATCHES
+        for late in LATE_VERSIONS
+    ]
+    return written(*found)
+
+
 def upserts() -> list[Writing]:
     """Tables of upserts: their options, joins of each ``how``, groups, and forms of changes."""
     left, right = sides()
@@ -227,6 +243,7 @@ GOLDENS = [
         killed=False,
     ),
     Golden(name="tables", feed=feed_sides, outputs=upserts, clock=CLOCK, stop=6),
+    Golden(name="searches", feed=feed_sides, outputs=searches, clock=CLOCK),
     Golden(name="tops", feed=feed_sides, outputs=tops, clock=CLOCK),
     Golden(
         name="changelogs", feed=feed_changes, outputs=changelogs, clock=CLOCK, killed=False,

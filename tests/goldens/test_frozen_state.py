@@ -111,6 +111,7 @@ def test_every_kind_of_work_is_in_a_golden(tmp_path: Path, monkeypatch: pytest.M
         "window-joins",
         "tables",
         "tops",
+        "searches",
         "processes",
         "as-of-joins",
         "matches",

@@ -858,6 +858,29 @@ def counted_again(stream: Any) -> Any:
 case("windows of a number of panes", counted_again)
 
 
+# -- stored queries ------------------------------------------------------------------------------
+
+
+def searched(match: Any, late: Any) -> Build:
+    def build(left: Any, right: Any) -> Any:
+        documents, queries = (
+            each.with_columns(words=lw.col("s").str.split("1")) for each in (left, right)
+        )
+        # Each query has a time of its own: of versions of one time, the last to arrive counts.
+        ids = queries.with_columns(query=lw.col("n") % 97).select("query", "words", "n")
+        found = documents.select("k", "n", "v", "words").search(
+            ids, on="words", key="query", match=match, late_versions=late, keep="40s"
+        )
+        counts = found.key_by("k").window(WINDOWS["fixed"], accumulation="retracting")
+        return found, counts.aggregate(found=lw.count(), total=lw.sum("n_query"))
+
+    return build
+
+
+case("search of stored queries", searched("all", "correct"), inputs=2, content="final")
+case("search of stored queries, any", searched("any", "correct"), inputs=2, content="final")
+
+
 # -- duplicates and unions -----------------------------------------------------------------------
 
 case(

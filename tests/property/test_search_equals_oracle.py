@@ -1,4 +1,4 @@
-"""``search`` gives what the scalar oracle gives at each step, however state is kept (J-15 to J-17)."""
+"""``search`` gives what the scalar oracle gives, however state is kept (J-15 to J-17)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from unittest import mock
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 
 import lowwater as lw
@@ -104,11 +103,6 @@ def runs(draw: st.DrawFn) -> tuple[SearchRun, list[Any], bool]:
     return run, steps, arrow
 
 
-def in_order(elements: Sequence[Listed]) -> list[Listed]:
-    """Return elements in the order in which a bundle is applied, for one that says it twice."""
-    return list(elements)
-
-
 def check(
     case: tuple[SearchRun, list[Any], bool], groups: int, *, spills: bool = False, memory: int = 0
 ) -> None:
@@ -171,6 +165,3 @@ def test_state_comes_back_from_a_store(
 def test_state_leaves_memory(case: tuple[SearchRun, list[Any], bool], memory: int) -> None:
     with colliding():
         check(case, 4, spills=True, memory=memory)
-
-
-_ = pytest

@@ -15,6 +15,7 @@ from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.keyed.operator import SideBundle
 from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
+from lowwater.engine.records.columns import Types
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
@@ -61,6 +62,12 @@ class JoinKind(StageKind):
 
     def keys_of(self, nth: int, keys: tuple[str, ...]) -> tuple[str, ...]:
         return self.right_keys if self.side_of(nth) == RIGHT else keys
+
+    def key_types(
+        self, keys: tuple[str, ...], left: Types, right: Types
+    ) -> dict[str, pa.DataType | None]:
+        """Return the keys of the output with their types, given the columns of both sides."""
+        return {key: left.get(key) for key in keys}
 
     def described_sides(self, how: str) -> dict[str, Any]:
         """Return what state directories know of its sides."""

@@ -18,6 +18,7 @@ from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.searching import Searching
 from lowwater.engine.keyed.operator import SideBundle, SidesAdvance
 from lowwater.engine.keyed.sides import LEFT, RIGHT
+from lowwater.engine.records.columns import Types
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.stages.join_kind import JoinKind
@@ -61,6 +62,11 @@ class Queried(JoinKind):
 
     def side_name(self, nth: int) -> str:
         return "documents" if self.side_of(nth) == LEFT else "queries"
+
+    def key_types(
+        self, keys: tuple[str, ...], left: Types, right: Types
+    ) -> dict[str, pa.DataType | None]:
+        return {self.rules.query: right.get(self.rules.query)}
 
     def orders(self, nth: int) -> Mapping[str, str]:
         return {self.rules.query: "search(key=)"} if self.side_of(nth) == RIGHT else {}
