@@ -118,7 +118,6 @@ def windowings(
         windows=window_functions() if windows is None else windows,
         triggers=triggers() if trigger is None else trigger,
         safe=False,
-        fills=True,
         **fixed_fields,
     )
 
