@@ -32,7 +32,8 @@ from lowwater.engine.records import pane_table, stage_output, stateless
 from lowwater.engine.records.admission import Admission
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.placement import DroppedElements
-from tests.property.every_operator import CASES, WINDOWS, Case
+from tests.property.every_operator import CASES
+from tests.property.operator_parts import WINDOWS, Case
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

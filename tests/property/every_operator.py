@@ -7,212 +7,35 @@ has a stage, a step, a window, a trigger, an aggregate or a cell that no case us
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 from itertools import product
-from typing import Any, final
+from typing import Any
 
 import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.join.joining import AS_OF_HOWS, DIRECTIONS, HOWS, UNMATCHED
-from lowwater.windows import Window
-from tests.property import custom_windows, every_process
-from tests.property.bundled import SECOND, Build, Content, Written
-
-
-@final
-@dataclass(frozen=True)
-class Case:
-    """A pipeline to hold laws against.
-
-    Args:
-        name: What it is about.
-        build: Builds it on a stream for each input.
-        inputs: How many inputs it reads.
-        content: What of its output does not depend on bundles.
-        written: How its records come.
-        is_short: Whether ``make test`` tries it with few records; others repeat its proof.
-        is_large: Whether ``make test`` tries it with many.
-        has_workers: Whether it calls Python that workers can call.
-    """
-
-    name: str
-    build: Build
-    inputs: int = 1
-    content: Content = "all"
-    written: Written = "arrow"
-    is_short: bool = True
-    is_large: bool = False
-    has_workers: bool = False
-
-    def __str__(self) -> str:
-        return self.name
-
-
-CASES: dict[str, Case] = {}
-
-
-def case(name: str, build: Build, **options: Any) -> None:
-    """Add a case."""
-    assert name not in CASES, name
-    CASES[name] = Case(name, build, **options)
-
+from tests.property import every_process
+from tests.property import every_sequence as every_sequence
+from tests.property.bundled import SECOND, Build
+from tests.property.operator_parts import (
+    ADDING,
+    EARLY,
+    FAMILIES,
+    LISTS,
+    MODES,
+    NUMBERS,
+    PATIENT,
+    TRIGGERS,
+    WINDOWS,
+    case,
+    with_bounds,
+)
+from tests.property.operator_parts import CASES as CASES
 
 # -- windows -------------------------------------------------------------------------------------
-
-
-def merge_overlapping(active: Sequence[Window]) -> custom_windows.MergeSets:
-    """Sessions, by hand."""
-    for members in custom_windows._runs(active):
-        if len(members) > 1:
-            yield members, (members[0].start, max(window.end for window in members))
-
-
-WINDOWS: dict[str, Any] = {
-    "fixed": lw.FixedWindows("40s"),
-    "sliding": lw.SlidingWindows("60s", "20s"),
-    "cumulative": lw.CumulativeWindows("60s", "20s"),
-    "columns": lw.ColumnWindows("opened", "closes", longest="3m"),
-    "gaps between": lw.SlidingWindows("20s", "30s"),
-    "sessions": lw.Sessions("7s"),
-    "touching sessions": lw.Sessions("4s", merge_touching=True),
-    "own gaps": lw.Sessions(gap_column="gap"),
-    "calendar": lw.CalendarWindows(days=1, timezone="Europe/Berlin"),
-    "global": lw.GlobalWindow(),
-    "custom": lw.CustomWindows(custom_windows.assign_many),
-    "custom columns": lw.CustomWindows(assign_column=custom_windows.assign_column),
-    "custom merging": lw.CustomWindows(
-        custom_windows.assign_growing, merge_active=merge_overlapping
-    ),
-}
-NUMBERS: dict[str, Any] = {
-    "rows": lw.count(),
-    "values": lw.count("v"),
-    "total": lw.sum("v"),
-    "large": lw.sum("big"),
-    "least": lw.min("v"),
-    "most": lw.max("x"),
-    "longest": lw.max("s"),
-    "mean": lw.mean("v"),
-    "var": lw.var("v"),
-    "std": lw.std("v", ddof=0),
-}
-PICKS: dict[str, Any] = {
-    "first": lw.first("v"),
-    "last": lw.last("s"),
-    "newest": lw.last("v", by="version"),
-    "oldest": lw.first("n", by="version"),
-    "at most": lw.max_by("s", "v"),
-    "at least": lw.min_by("n", "x"),
-    "any": lw.any("b"),
-    "all": lw.all("b"),
-}
-LISTS: dict[str, Any] = {
-    "numbers": lw.collect("n"),
-    "texts": lw.collect_set("s"),
-    "kinds": lw.count_distinct("s"),
-    "larges": lw.collect_set("big"),
-}
-RANKED: dict[str, Any] = {
-    "top": lw.top(2, by="v", keep=("s", "n"), ties="x"),
-    "bottom": lw.top(3, by="s", keep="v", reverse=True),
-    "tied": lw.top(1, by="n", with_ties=True),
-    "frequent": lw.most_frequent("s", n=2),
-    "larges": lw.most_frequent("big"),
-    "middle": lw.median("v"),
-    "texts": lw.quantile("s", [0.1, 0.9]),
-    "about": lw.approx_quantile("x", [0.1, 0.9]),
-    "distinct": lw.approx_count_distinct("s"),
-    "numbers": lw.approx_count_distinct("big"),
-    "few": lw.approx_count_distinct("n", precision=4),
-}
-CONDITIONS: dict[str, Any] = {
-    "rows": lw.count(where=lw.col("v") > 3),
-    "texts": lw.count("s", where=lw.col("v") > 3),
-    "total": lw.sum("v", where=lw.col("b")),
-    "mean": lw.mean("x", where=lw.col("b")),
-    "most": lw.max("v", where=lw.col("s") > "b"),
-    "list": lw.collect("n", where=lw.col("b")),
-    "last": lw.last("s", by="version", where=lw.col("v") > 3),
-    "top": lw.top(2, by="v", keep="s", where=lw.col("b")),
-}
-ADDING: dict[str, Any] = {"rows": lw.count(), "total": lw.sum("v"), "numbers": lw.collect("n")}
-
-
-class Longest:
-    """A combiner of a user: the largest value and how many there were."""
-
-    def create_accumulator(self) -> Any:
-        return (0, None)
-
-    def add_input(self, accumulator: Any, value: Any) -> Any:
-        count, most = accumulator
-        return (count + 1, value if most is None else max(most, value))
-
-    def merge_accumulators(self, accumulators: Any) -> Any:
-        every = list(accumulators)
-        most = [most for _, most in every if most is not None]
-        return (sum(count for count, _ in every), max(most, default=None))
-
-    def extract_output(self, accumulator: Any) -> Any:
-        return accumulator[1]
-
-
-class Subtracting(Longest):
-    """A combiner that can take a value back."""
-
-    def create_accumulator(self) -> Any:
-        return (0, 0)
-
-    def add_input(self, accumulator: Any, value: Any) -> Any:
-        return (accumulator[0] + 1, accumulator[1] + value)
-
-    def remove_input(self, accumulator: Any, value: Any) -> Any:
-        return (accumulator[0] - 1, accumulator[1] - value)
-
-    def merge_accumulators(self, accumulators: Any) -> Any:
-        every = list(accumulators)
-        return (sum(count for count, _ in every), sum(total for _, total in every))
-
-
-COMBINED: dict[str, Any] = {
-    "longest": lw.combine(Longest(), "v"),
-    "subtracted": lw.combine(Subtracting(), "n"),
-}
-FAMILIES = {
-    "numbers": NUMBERS, "picks": PICKS, "lists": LISTS, "combined": COMBINED, "ranked": RANKED,
-    "conditions": CONDITIONS,
-}  # fmt: skip
-PATIENT: dict[str, Any] = {"allowed_lateness": "90s"}
-EARLY = lw.AfterWatermark(early=lw.AfterCount(3), late=lw.AfterCount(1))
-TRIGGERS: dict[str, Any] = {
-    "early and late": EARLY,
-    "by the clock": lw.AfterWatermark(
-        early=lw.AfterProcessingTime("20s", align="30s"), late=lw.AfterProcessingTime("10s")
-    ),
-    "count": lw.Repeatedly(lw.AfterCount(5)),
-    "always": lw.Always(),
-    "never": lw.Never(),
-    "either": lw.Repeatedly(lw.AfterAny(lw.AfterCount(7), lw.AfterProcessingTime("40s"))),
-    "both": lw.Repeatedly(lw.AfterAll(lw.AfterCount(2), lw.AfterProcessingTime("40s"))),
-    "in turn": lw.Repeatedly(lw.AfterEach(lw.AfterCount(1), lw.AfterProcessingTime("30s"))),
-    "or finally": lw.OrFinally(lw.Repeatedly(lw.AfterCount(4)), lw.Never()),
-    "custom": lw.CustomTrigger(custom_windows.ParitySum(3, finishes=False)),
-    "custom alarm": lw.CustomTrigger(custom_windows.WatermarkAlarm(20 * SECOND)),
-}
-MODES: tuple[Any, ...] = ("discarding", "accumulating", "retracting")
-
-
-def with_bounds(stream: Any) -> Any:
-    """Add bounds of windows: some records are not inside, and some windows too long."""
-    minute = lw.col("time").dt.truncate("1m")
-    length = lw.when(lw.col("i") == 3, 500, lw.col("i") * 20)
-    return stream.with_columns(opened=minute).with_columns(
-        closes=minute + length * timedelta(seconds=1)
-    )
 
 
 def windowed(windows: Any, aggregates: Any, *keys: Any, **options: Any) -> Build:
@@ -680,182 +503,6 @@ def behind_a_process(stream: Any) -> Any:
 
 
 case("stages over a process", behind_a_process, has_workers=True)
-
-
-# -- row patterns --------------------------------------------------------------------------------
-
-UP: dict[str, Any] = {"up": lw.col("v") > lw.prev("v")}
-TOP: dict[str, Any] = {"top": lw.col("v") > 400}
-OF_ROWS: dict[str, Any] = {
-    "opened": lw.first("v"), "ups": lw.count(of="up"), "names": lw.collect("s", of="up"),
-    "texts": lw.matched("up").last("s"), "before": lw.prev("n"),
-}  # fmt: skip
-
-
-def matched(text: str, **options: Any) -> Build:
-    return lambda stream: stream.key_by("k").match(text, **options)
-
-
-for emit, skip in product(("on_time", "final"), ("past_last", "next")):
-    case(
-        f"matches {emit}, {skip}",
-        matched(
-            "low up+", define=UP, measures=OF_ROWS, within="90s", emit=emit, skip=skip,
-            allowed_lateness="40s", order="version",
-        ),
-        is_short=skip == "past_last",
-        is_large=(emit, skip) == ("on_time", "past_last"),
-    )  # fmt: skip
-case(
-    "rows of matches",
-    matched(
-        "up+ .. top", define=UP | TOP,
-        measures={"so_far": lw.sum("v", of="up"), "rows": lw.count()},
-        within="60s", rows="all", skip=("last", "up"), allowed_lateness="20s",
-    ),
-)  # fmt: skip
-case(
-    "early matches",
-    matched(
-        "low up{2,} | top", define=UP | TOP, measures=OF_ROWS, within="90s", emit="early",
-        allowed_lateness="20s",
-    ),
-    is_short=False,
-)  # fmt: skip
-case(
-    "matches by what matched so far",
-    matched(
-        "low (up | other)+? top",
-        define={
-            "up": lw.col("v") > lw.matched().first("v"),
-            "other": lambda match: (match.row["n"] or 0) % 3 and match.matched("up").count() < 4,
-            "top": lw.col("n") > lw.matched("up").last("n"),
-        },
-        measures={"ups": lw.count(of="up"), "total": lw.sum("v"), "end": lw.col("n")},
-        within="90s", allowed_lateness="20s",
-    ),
-)  # fmt: skip
-case(
-    "what nothing follows",
-    matched("top", define=TOP, without=lw.absent(lw.col("v") < 100, within="30s")),
-    is_short=False,
-)
-case(
-    "unusable values in matches",
-    matched(
-        "any up", define={"up": lw.col("n") > lw.prev("n")}, within="90s",
-        measures={"values": lw.collect("v"), "last": lw.last("s")}, allowed_lateness="40s",
-    ),
-    written="python",
-)  # fmt: skip
-
-
-def matched_panes(stream: Any) -> Any:
-    """Matches of retracted panes, and windows over them."""
-    panes = stream.key_by("k").window(
-        WINDOWS["fixed"], trigger=EARLY, accumulation="retracting", allowed_lateness="60s"
-    )
-    counts = panes.aggregate(rows=lw.count()).to_stream()
-    grown = counts.key_by("k").match(
-        "low more+", define={"more": lw.col("rows") > lw.prev("rows")},
-        measures={"most": lw.max("rows")}, within="600s",
-    )  # fmt: skip
-    rates = grown.to_stream().key_by("k").window(lw.FixedWindows("200s"), trigger=EARLY,
-        accumulation="retracting")  # fmt: skip
-    return grown, rates.aggregate(rises=lw.count(), most=lw.max("most"))
-
-
-case("matches of retracted panes", matched_panes, content="final")
-
-
-# -- values over the rows before each row --------------------------------------------------------
-
-OF_RANGES: dict[str, Any] = {
-    "seen": lw.count(), "total": lw.sum("v"), "mean": lw.mean("v"), "most": lw.max("v"),
-    "opened": lw.first("v"), "texts": lw.collect("s"), "low": lw.rank(by="v"),
-    "high": lw.count(where=lw.col("v") > 400),
-}  # fmt: skip
-
-
-def over(length: str | None = None, **options: Any) -> Build:
-    return lambda stream: stream.key_by("k").over(length, **options)
-
-
-case(
-    "over a time", over("45s", allowed_lateness="40s", **OF_RANGES), is_large=True,
-    has_workers=True,
-)  # fmt: skip
-case("over a time, late dropped", over("45s", late="drop", **OF_RANGES))
-case(
-    "over rows",
-    over(
-        rows=4, order="version", allowed_lateness="40s", number=lw.row_number(),
-        step=lw.col("v") - lw.prev("v", 2), **OF_RANGES,
-    ),
-    is_large=True,
-)  # fmt: skip
-case(
-    "over rows, not for ever",
-    over(rows=3, keep="30s", allowed_lateness="20s", before=lw.prev("s"), **OF_RANGES),
-)
-case(
-    "unusable values in ranges",
-    over("60s", mean=lw.mean("v"), last=lw.last("s"), list=lw.collect("v"), rank=lw.rank("n")),
-    written="python",
-)  # fmt: skip
-
-
-def over_panes(stream: Any) -> Any:
-    """Ranges over retracted panes, and windows over what comes of them."""
-    panes = stream.key_by("k").window(
-        WINDOWS["fixed"], trigger=EARLY, accumulation="retracting", allowed_lateness="60s"
-    )
-    # How many panes a window has, and so their numbers, depends on bundles.
-    counts = panes.aggregate(rows=lw.count()).to_stream().select("k", "rows")
-    moving = counts.key_by("k").over("300s", mean=lw.mean("rows"), most=lw.max("rows"))
-    rates = moving.to_stream().key_by("k").window(lw.FixedWindows("200s"), trigger=EARLY,
-        accumulation="retracting")  # fmt: skip
-    return moving, rates.aggregate(panes=lw.count(), most=lw.max("most"))
-
-
-case("over retracted panes", over_panes, content="final")
-
-
-# -- windows of a number of records --------------------------------------------------------------
-
-
-def counted(windows: lw.CountWindows, **aggregates: Any) -> Build:
-    return lambda stream: stream.key_by("k").window(windows).aggregate(**aggregates)
-
-
-case(
-    "windows of a number of records",
-    counted(lw.CountWindows(3), **NUMBERS, **{f"pick {n}": a for n, a in PICKS.items()}),
-    is_large=True,
-)
-case(
-    "overlapping windows of a number of records",
-    counted(lw.CountWindows(5, every=2), total=lw.sum("v"), **RANKED),
-    is_large=True,
-)
-case(
-    "unusable values in windows of a number of records",
-    counted(lw.CountWindows(2), total=lw.sum("v"), texts=lw.collect("s"), high=lw.max("n")),
-    written="python",
-)
-
-
-def counted_again(stream: Any) -> Any:
-    """Windows of a number of panes, and windows of time over them."""
-    pairs = stream.key_by("k").window(lw.CountWindows(2)).aggregate(v=lw.sum("v"))
-    again = pairs.key_by("k").window(lw.CountWindows(3, every=1)).aggregate(vs=lw.collect("v"))
-    return (
-        again,
-        again.key_by("k").window(lw.FixedWindows("200s")).aggregate(panes=lw.count()),
-    )
-
-
-case("windows of a number of panes", counted_again)
 
 
 # -- stored queries ------------------------------------------------------------------------------

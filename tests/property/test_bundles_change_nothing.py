@@ -21,7 +21,8 @@ import pytest
 
 from tests.examples import is_campaign
 from tests.property.bundled import Given, arrivals, run
-from tests.property.every_operator import CASES, Case
+from tests.property.every_operator import CASES
+from tests.property.operator_parts import Case
 from tests.property.small_chunks import small_chunks
 
 WHOLE = 10**6

@@ -13,7 +13,8 @@ import pytest
 from lowwater.engine.local.health.conservation import is_strict
 from tests.examples import is_campaign
 from tests.property.bundled import arrivals, run
-from tests.property.every_operator import CASES, Case
+from tests.property.every_operator import CASES
+from tests.property.operator_parts import Case
 
 KINDS: dict[str, dict[str, Any]] = {
     "in memory": {},

@@ -11,7 +11,8 @@ from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.stage_run import StageRun
 from lowwater.time import END_OF_TIME
 from tests.property.bundled import arrivals, run
-from tests.property.every_operator import CASES, Case
+from tests.property.every_operator import CASES
+from tests.property.operator_parts import Case
 
 SHORT = [case for case in CASES.values() if case.is_short]
 KINDS: tuple[dict[str, Any], ...] = ({}, {"memory": 1_000, "restarts": 5}, {"workers": 3})

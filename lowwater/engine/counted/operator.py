@@ -15,7 +15,6 @@ from lowwater.engine.keyed.sides import Side
 from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.stage_output import NOTHING, StageOutput, only
 from lowwater.engine.records.steps import INSERT, ON_TIME, Bundle, PaneBatch
-from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -69,26 +68,8 @@ class CountOperator(KeyedOperator):
         """Return the end of time: no watermark makes a window due."""
         return END_OF_TIME
 
-    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step.
-
-        Args:
-            place: Where the state is stored.
-            memory: About how many bytes it may take in memory; ``None``: any number.
-        """
-        self._keep(place, (None,), memory)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved in a store, before the first step; return whether there was any.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        facts = self._restored(store)
-        if facts is None:
-            return False
+    def _take_up(self, facts: Mapping[str, int]) -> None:
         self._arrivals = facts["arrivals"]
-        return True
 
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         # Windows leave the store by this as the input ends; no watermark makes them due before.

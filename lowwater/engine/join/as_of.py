@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -18,7 +19,6 @@ from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.state.arrays import run_starts
 from lowwater.state.deadlines import Deadlines
-from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import (
@@ -118,30 +118,14 @@ class AsOfOperator(TwoSided):
         what = f"a fact of {format_instant(at)} waits until the versions have passed {until}"
         return Hold(at, f"key {shown!r}, {what}")
 
-    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step.
-
-        Args:
-            place: Where the state is stored.
-            memory: About how many bytes it may take in memory; ``None``: any number.
-        """
+    def _gone_by_time(self) -> Sequence[int | None]:
         facts = self.as_of.keep_us + self.as_of.ahead_us + 1
         dues = (facts, self._history.longest_us)
         # What stays longer than time lasts is not gone by time.
-        known = [None if due is None or due > END_OF_TIME else due for due in dues]
-        self._keep(place, known, memory)
+        return [None if due is None or due > END_OF_TIME else due for due in dues]
 
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved in a store, before the first step; return whether there was any.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        facts = self._restored(store)
-        if facts is None:
-            return False
+    def _take_up(self, facts: Mapping[str, int]) -> None:
         self.versions_watermark = facts[VERSIONS_WATERMARK]
-        return True
 
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         never = np.full(len(rows), END_OF_TIME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import final
 
@@ -20,7 +21,6 @@ from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.kernels import kernels
 from lowwater.state.arrays import NONE
 from lowwater.state.deadlines import Deadlines
-from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import (
@@ -99,24 +99,10 @@ class JoinOperator(TwoSided):
         what = f"a {which} record of {format_instant(at)} without a partner"
         return Hold(at, f"key {shown!r}, {what}")
 
-    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step.
-
-        Args:
-            place: Where the state is stored.
-            memory: About how many bytes it may take in memory; ``None``: any number.
-        """
-        joining = self.joining
-        dues = [self._gone_after(side) for side in (LEFT, RIGHT)]
-        self._keep(place, dues if joining.holds else (None, None), memory)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved in a store, before the first step; return whether there was any.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        return self._restored(store) is not None
+    def _gone_by_time(self) -> Sequence[int | None]:
+        if not self.joining.holds:
+            return (None, None)
+        return [self._gone_after(side) for side in (LEFT, RIGHT)]
 
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         which = RIGHT if side else LEFT

@@ -22,8 +22,6 @@ from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle
 from lowwater.state.arrays import NONE, run_starts
 from lowwater.state.deadlines import Deadlines
-from lowwater.state.key_layout import StoredPlace
-from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import (
     END_OF_TIME,
@@ -69,23 +67,6 @@ class UpsertOperator(KeyedOperator):
     def hold(self) -> Hold | None:
         """Return ``None``: the watermark passes through (T-2)."""
         return None
-
-    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step.
-
-        Args:
-            place: Where the state is stored.
-            memory: About how many bytes it may take in memory; ``None``: any number.
-        """
-        self._keep(place, (None,), memory)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved in a store, before the first step; return whether there was any.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        return self._restored(store) is not None
 
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         table, rules = self._rows.table, self.rules
@@ -227,26 +208,8 @@ class GroupOperator(KeyedOperator):
         """Return ``None``: the watermark passes through (T-2)."""
         return None
 
-    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step.
-
-        Args:
-            place: Where the state is stored.
-            memory: About how many bytes it may take in memory; ``None``: any number.
-        """
-        self._keep(place, (None,), memory)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved in a store, before the first step; return whether there was any.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        facts = self._restored(store)
-        if facts is None:
-            return False
+    def _take_up(self, facts: Mapping[str, int]) -> None:
         self._arrivals = facts["arrivals"]
-        return True
 
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         never = np.full(len(rows), END_OF_TIME)

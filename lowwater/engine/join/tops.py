@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -17,8 +18,6 @@ from lowwater.engine.records.columns import Column, Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle
 from lowwater.state.arrays import NONE, mixed, run_starts
-from lowwater.state.key_layout import StoredPlace
-from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.watermark import Hold
@@ -74,26 +73,8 @@ class TopOperator(KeyedOperator):
         """Return the end of time: no watermark makes a row due."""
         return END_OF_TIME
 
-    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step.
-
-        Args:
-            place: Where the state is stored.
-            memory: About how many bytes it may take in memory; ``None``: any number.
-        """
-        self._keep(place, (None,), memory)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved in a store, before the first step; return whether there was any.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        facts = self._restored(store)
-        if facts is None:
-            return False
+    def _take_up(self, facts: Mapping[str, int]) -> None:
         self._moves = facts["moves"]
-        return True
 
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         never = np.full(len(rows), END_OF_TIME)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never, final
 
@@ -181,13 +181,34 @@ class KeyedOperator(ABC):
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything."""
 
-    @abstractmethod
     def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes for :meth:`save`, and spill what exceeds a limit of memory."""
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
 
-    @abstractmethod
+        Args:
+            place: Where the state is stored.
+            memory: About how many bytes it may take in memory; ``None``: any number.
+        """
+        self._stored = StoredSides(
+            self, self._gone_by_time(), place, frozenset(self._facts()), memory
+        )
+
+    def _gone_by_time(self) -> Sequence[int | None]:
+        """Return for each side how long after its time a record is gone; ``None``: not by time."""
+        return (None,) * len(self.sides)
+
     def restore(self, store: StateStore) -> bool:
-        """Load what was saved; return whether there was anything."""
+        """Load what was saved in a store, before the first step; return whether there was any.
+
+        Raises:
+            StateError: What is stored is damaged, or of another layout.
+        """
+        facts = self._restored(store)
+        if facts is not None:
+            self._take_up(facts)
+        return facts is not None
+
+    def _take_up(self, facts: Mapping[str, int]) -> None:  # noqa: B027  # most have nothing
+        """Take up what is stored beside the records and the watermarks: :meth:`_facts`."""
 
     @abstractmethod
     def _take(self, side: Side, bundle: Bundle) -> StageOutput:
@@ -308,10 +329,6 @@ class KeyedOperator(ABC):
         """
         spilled.drop()
         return None
-
-    def _keep(self, place: StoredPlace, dues: Sequence[int | None], memory: int | None) -> None:
-        names = frozenset(self._facts())
-        self._stored = StoredSides(self, dues, place, names, memory)
 
     def _restored(self, store: StateStore) -> dict[str, int] | None:
         """Load the records; return what was stored beside them, ``None`` if nothing was.

@@ -19,7 +19,6 @@ from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.arrays import NONE, Scratch, distinct, sort_by_key_and_time
 from lowwater.state.deadlines import Deadlines
-from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import (
@@ -89,23 +88,6 @@ class OverOperator(KeyedOperator):
     def hold(self) -> Hold | None:
         """Return nothing: a row comes out with the advance that passes it."""
         return None
-
-    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
-        """Track changes, so that :meth:`save` can write them; call it before the first step.
-
-        Args:
-            place: Where the state is stored.
-            memory: About how many bytes it may take in memory; ``None``: any number.
-        """
-        self._keep(place, (None,), memory)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved in a store, before the first step; return whether there was any.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        return self._restored(store) is not None
 
     def waits(self, side: int, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         never = np.full(len(rows), END_OF_TIME)
