@@ -58,10 +58,10 @@ START = 1_000 * SECOND
 AGGREGATES = {"all": lw.collect("value"), "n": lw.count(), "sum": lw.sum("value")}
 PLAIN: dict[str, Any] = {"all": list, "n": len, "sum": sum}
 WINDOWS = own.fixed() | own.sliding() | own.cumulative() | own.sessions() | own.MERGING_CUSTOM
-CASES = st.tuples(
-    own.windowings(WINDOWS) | own.filling(), st.sampled_from(["small memory", "store"])
-)
+STORES = st.sampled_from(["small memory", "store"])
+CASES = st.tuples(own.windowings(WINDOWS) | own.filling(), STORES)
 """A windowing, and where its state is kept."""
+MERGING_CASES = st.tuples(own.windowings(own.sessions() | own.MERGING_CUSTOM), STORES)
 ELEMENTS = st.lists(
     st.tuples(st.integers(-12, 30), st.sampled_from("abc"), st.integers(1, 9)),
     min_size=1,
@@ -225,6 +225,14 @@ class OnlyChecks(OperatorMachine):
     compares = False
 
 
+class OnlyChecksOfMerging(OnlyChecks):
+    """The windows that are kept in segments: those that merge."""
+
+    @initialize(case=MERGING_CASES)
+    def begin(self, case: tuple[Windowing, str]) -> None:
+        super().begin(case)
+
+
 def index_keeps_removed_rows(patch: pytest.MonkeyPatch) -> None:
     def remove(self: Any, rows: Any) -> None:
         self._live -= len(rows)
@@ -253,17 +261,19 @@ def segments_are_not_sorted(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant",
+    ("plant", "machine"),
     [
-        index_keeps_removed_rows,
-        rows_are_queued_too_late,
-        a_row_leaves_its_values_behind,
-        segments_are_not_sorted,
+        (index_keeps_removed_rows, OnlyChecks),
+        (rows_are_queued_too_late, OnlyChecks),
+        (a_row_leaves_its_values_behind, OnlyChecks),
+        (segments_are_not_sorted, OnlyChecksOfMerging),
     ],
 )
-def test_a_broken_structure_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_structure_is_found(
+    plant: Any, machine: type[OnlyChecks], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError) as caught:
-        run_state_machine_as_test(OnlyChecks, settings=SEEDED)
+        run_state_machine_as_test(machine, settings=SEEDED)
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert "_check" in frames, "something else failed first"
