@@ -25,7 +25,7 @@ from tests.property.driven_joins import Driven, Row, colliding
 
 LARGE = 2**53
 VALUES: dict[str, list[Any]] = {
-    "ints": [None, 0, 1, 2, -1, LARGE, LARGE + 1, -(2**63)],
+    "ints": [None, 0, 1, 2, -1, -2, LARGE, LARGE + 1, -(2**63)],
     "floats": [None, 0.0, -0.0, 1.5, 2.5, float("inf"), float("-inf")],
     "both": [None, 0, -0.0, 1, 1.5, 2.0, LARGE + 1, float(LARGE)],
     "texts": [None, "", "a", "b", "é", "ß", "aa"],

@@ -12,10 +12,10 @@ import pyarrow as pa
 from lowwater.engine.records.batch import HIDDEN, SIDE, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.json_rows import json_text
-from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.stage_output import TIME
 from lowwater.engine.records.stepping import StepKind, Stepped
+from lowwater.engine.records.value_hash import hash_values
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.state.arrays import mixed, run_starts
 from lowwater.time import Int64Array
@@ -59,7 +59,7 @@ def net_changes(records: Records, key: Sequence[str]) -> NetChanges:
         return NetChanges(none, none)
     sign = records.columns.get(SIGN)
     signs = np.ones(len(records), dtype=np.int64) if sign is None else sign.data.astype(np.int64)
-    keys = hash_keys([records.columns[name] for name in key]).view(np.int64)
+    keys = hash_values([records.columns[name] for name in key]).view(np.int64)
     rows = _row_hashes(records)
     order = np.lexsort((rows, keys))  # stable: by arrival among equal rows
     starts = np.flatnonzero(run_starts(keys[order], rows[order]))
@@ -218,7 +218,7 @@ def _row_hashes(records: Records) -> Int64Array:
     for name, column in records.columns.items():
         if name.startswith(HIDDEN) and name != TIME:
             continue
-        salt = hash_keys([Column.of_objects([name])]).view(np.int64)[0]
+        salt = hash_values([Column.of_objects([name])]).view(np.int64)[0]
         hashes = mixed([_hashes(column).view(np.int64), np.full(len(records), salt)])
         if column.valid is not None:
             hashes = np.where(column.valid, hashes, np.uint64(0))
@@ -228,7 +228,7 @@ def _row_hashes(records: Records) -> Int64Array:
 
 def _hashes(column: Column) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     try:
-        return hash_keys([column])
+        return hash_values([column])
     except (InvalidArgument, DataError, TypeError):  # a mapping: only its text has a hash
         texts = [json_text(value) for value in column.to_list(exact=True)]
-        return hash_keys([Column.of_objects(texts)])
+        return hash_values([Column.of_objects(texts)])

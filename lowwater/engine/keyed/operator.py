@@ -17,7 +17,6 @@ from lowwater.engine.keyed.row_counts import have_rows
 from lowwater.engine.keyed.sides import LEFT, Side
 from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput, only
 from lowwater.engine.records.steps import (
@@ -27,6 +26,7 @@ from lowwater.engine.records.steps import (
     LateBatch,
     WatermarkAdvance,
 )
+from lowwater.engine.records.value_hash import hash_values
 from lowwater.errors import DataError, InternalError, StateError
 from lowwater.state.arrays import mixed
 from lowwater.state.deadlines import Deadlines
@@ -419,7 +419,7 @@ def record_hashes(bundle: Bundle) -> Int64Array:
     """Return a hash of each record, int64: a null is like a column that is not there."""
     total = np.zeros(len(bundle), dtype=np.uint64)
     for name, column in bundle.values.items():
-        salt = hash_keys([Column.of_objects([name])])
+        salt = hash_values([Column.of_objects([name])])
         hashes = _hashes(column)
         hashes = mixed([hashes.view(np.int64), np.full(len(bundle), salt.view(np.int64)[0])])
         if column.valid is not None:
@@ -433,10 +433,10 @@ def _hashes(column: Column) -> NDArray[np.uint64]:
     kind = column.type
     if kind is None or not pa.types.is_nested(kind):
         try:
-            return hash_keys([column])
+            return hash_values([column])
         except (TypeError, StateError):  # lists or dicts among Python objects
             pass
-    return hash_keys([Column.of_objects([_hashable(one) for one in column.to_list(exact=True)])])
+    return hash_values([Column.of_objects([_hashable(one) for one in column.to_list(exact=True)])])
 
 
 def _hashable(value: Any) -> Any:

@@ -49,6 +49,28 @@ def changes(form: Form, size: int) -> list[Any]:
     return [one.value for one in stream.key_by(lambda _: 0).process(Same()).run(bundle_size=size)]
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_keys_of_one_hash_are_not_equal(size: int) -> None:
+    """T-4: those of -1 and -2, and of what Python's hash takes modulo a prime."""
+    ids = [-1, -2, 3, 3 + 2**61 - 1]
+    rows = [{"at": lw.Instant(0), "id": one, "v": n} for n, one in enumerate(ids)]
+    table = lw.from_iterable(rows, time="at").table(key="id").select("id", "v")
+    upserts = [one.value for one in table.changes("upsert").run(bundle_size=size)]
+    assert {one["id"]: one["v"] for one in upserts} == {one: n for n, one in enumerate(ids)}
+    found = [one.value["after"]["id"] for one in table.changes("debezium").run(bundle_size=size)]
+    assert sorted(found) == sorted(ids)
+
+
+def test_an_update_to_a_value_of_the_same_hash_is_one() -> None:
+    rows = [{"at": lw.Instant(0), "id": 1, "v": v} for v in (-1, -2, -1)]
+    table = lw.from_iterable(rows, time="at").table(key="id").select("id", "v")
+    for each in (table, table.top(1, by="v")):
+        found = [(one.kind, one.value["v"]) for one in each.changes().run(bundle_size=1)]
+        assert found == [
+            ("insert", -1), ("retract", -1), ("insert", -2), ("retract", -2), ("insert", -1),
+        ], each  # fmt: skip
+
+
 def test_upserts() -> None:
     assert changes("upsert", 1) == [
         {"id": 1, "city": "Ulm", "deleted": False},
