@@ -269,7 +269,8 @@ class Outcomes:
                         for late in outcome.late.to_records():
                             self._on_late(late)
                     elif self._late is not None and outcome.late is not None:
-                        self._late.add(outcome.late)
+                        stage = self.graph.stages[outcome.stage]
+                        self._late.add(outcome.late, stage.work.lateness_option)
                     yield outcome
             if self._recorder is not None:
                 self.metrics.trace = self._recorder.trace()

@@ -11,6 +11,7 @@ from lowwater.engine.join.searching import MATCHES, Searching
 from lowwater.engine.records.batch import HIDDEN, WHOLE
 from lowwater.engine.records.column_expressions import lit
 from lowwater.engine.records.columns import Types
+from lowwater.engine.records.explode import is_list
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.stateless import WithColumns
 from lowwater.engine.stages.queried import Queried
@@ -128,9 +129,7 @@ def _column(given: object, argument: str, example: str) -> str:
 def _check_lists(name: str, known: Types) -> None:
     """Raise if a column is known to hold no lists."""
     kind = known.get(name)
-    if kind is None or pa.types.is_null(kind) or pa.types.is_list(kind):
-        return
-    if pa.types.is_large_list(kind):
+    if kind is None or pa.types.is_null(kind) or is_list(kind):
         return
     raise InvalidArgument(
         f"the column {name!r} holds values of type {kind}, and search needs lists of words",

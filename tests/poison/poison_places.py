@@ -365,6 +365,40 @@ PLACES: dict[str, Place] = {
     "order of versions": Place(
         lambda s: s.select("k", "n").join_as_of(_named(s), on="k", order="v")
     ),
+    "bound of partners": Place(
+        lambda s: _named(s).join(
+            _other(s).select("k", "n"),
+            on="k",
+            how="left",
+            within=lw.between("0s", "v", longest="1h"),
+        ),
+        sound=lambda n: (n + 60) * SECOND,
+    ),
+    "words of a search": Place(
+        lambda s: s.select("n", "v").search(
+            _other(s).select("v", q=lw.col("n")), on="v", key="q", match="any"
+        ),
+        sound=lambda n: [n % 5, str(n % 3)],
+    ),
+    "words of queries": Place(
+        lambda s: _other(s).select("n", "v").search(s.select("v", q=lw.col("n")), on="v", key="q"),
+        sound=lambda n: [n % 5],
+    ),
+    "id of a query": Place(
+        lambda s: s.select("n", w=lw.col("k").str.split("k")).search(
+            s.select("v", w=lw.col("k").str.split("k")), on="w", key="v"
+        ),
+    ),
+    "top of a table": Place(lambda s: s.table(key="n").top(2, per="k", by="v").changes()),
+    "ties of a table": Place(
+        lambda s: (
+            s.with_columns(same=lw.lit(1))
+            .table(key="n")
+            .top(9, per="k", by="same", ties="v")
+            .changes()
+        )
+    ),
+    "group of top": Place(lambda s: s.table(key="n").top(2, per="v", by="k").changes()),
     "joined tables": Place(
         lambda s: (
             _named(s).table(key="n").join(_other(s).table(key="k"), on="k", how="left").changes()
@@ -373,6 +407,14 @@ PLACES: dict[str, Place] = {
     "gap": Place(
         lambda s: s.key_by("k").window(lw.Sessions(gap_column="v")).aggregate(c=lw.count()),
         sound=lambda n: 1_000_000 + n,
+    ),
+    "bound of a window": Place(
+        lambda s: (
+            s.with_columns(until=lw.lit(10**9))
+            .key_by("k")
+            .window(lw.ColumnWindows("v", "until", longest="1h"))
+            .aggregate(c=lw.count())
+        ),
     ),
     "time": Place(
         lambda s: _windows(s, "k").aggregate(c=lw.count()), "t", lambda n: n * 1_000_000, moves=True

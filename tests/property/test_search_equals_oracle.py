@@ -26,7 +26,7 @@ from tests.oracles.search import Found, Listed, SearchRun
 from tests.property.driven_joins import Driven, Row, colliding
 
 WORDS = ["a", "b", "c", "d", None]
-OTHERS = [1, 1.5, "a", "1", b"a", None]
+OTHERS = [1, 1.5, "a", "1", b"a", None, -1, -2]
 
 
 def bundle_of(side: str, elements: Sequence[Listed], *, arrow: bool) -> Bundle:
@@ -95,7 +95,7 @@ def runs(draw: st.DrawFn) -> tuple[SearchRun, list[Any], bool]:
                 some.append(Listed(gone.id, gone.time, gone.words, -1))
                 continue
             time = draw(st.integers(max(0, low - run.keep - 1), low + 9))
-            new = Listed(draw(st.integers(0, 3)), time, draw(words))
+            new = Listed(draw(st.integers(-2, 1)), time, draw(words))
             some.append(new)
             if time >= low - run.keep:
                 held[side].append(new)

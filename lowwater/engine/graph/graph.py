@@ -22,7 +22,7 @@ from lowwater.engine.graph.input_types import InputTypes
 from lowwater.engine.graph.operator import Operator
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import AsOf, Joining
-from lowwater.engine.records.admission import Admission, OnError
+from lowwater.engine.records.admission import Admission, Check, OnError
 from lowwater.engine.records.admit_bounds import PartnerBounds
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
@@ -121,6 +121,8 @@ class Work(Protocol):
     def count_windows(self) -> CountWindows | None: ...
     @property
     def noun(self) -> str: ...
+    @property
+    def lateness_option(self) -> str: ...
 
     def inputs_on_left(self, count: int) -> int:
         """Return how many of a stage's inputs are not a join's right side."""
@@ -153,6 +155,10 @@ class Work(Protocol):
 
     def orders(self, nth: int) -> Mapping[str, str]:
         """Return the columns by which it orders what comes by an input, with the argument."""
+        ...
+
+    def checks(self, nth: int) -> Mapping[str, Check]:
+        """Return how columns of an input are checked that its operator reads as they are."""
         ...
 
     def partners(self, nth: int) -> PartnerBounds | None:
@@ -432,6 +438,7 @@ def admission_of(
         null_keys=stage.takes_null_keys,
         readers=dict(work.readers()),
         orders=dict(work.orders(nth)),
+        checks=dict(work.checks(nth)),
         is_whole=work.takes_whole_records or any(isinstance(step, AddWhole) for step in flow.steps),
     )
 

@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lowwater.engine.join.searching import Match
+from lowwater.engine.records.admit_words import is_word
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.key_hash import hash_keys
-from lowwater.errors import DataError, StateError, describe
+from lowwater.engine.records.value_hash import hash_values
 from lowwater.state.arrays import NONE, distinct, expand_ranges, run_starts
 from lowwater.time import Int64Array
 
-_LISTS = (list, tuple)
 _CELLS_AT_ONCE = 1 << 24
 """Documents are searched in portions: so many of them times the words of all queries, at most."""
 
@@ -37,39 +36,34 @@ class Words:
     of: Int64Array
 
     @classmethod
-    def in_column(cls, column: Column, name: str) -> Self:
-        """Return the words of a column of lists; a null has none, and null words do not count.
-
-        Raises:
-            DataError: A value is no list.
-        """
+    def in_column(cls, column: Column) -> Self:
+        """Return the words of a column of lists; null has none, and null words do not count."""
         array = column.arrow
         if array is None and column.type is not None:
             array = column.to_arrow()
         if array is None:
-            return cls._of_objects(column, name)
+            return cls._of_objects(column)
         if pa.types.is_null(array.type):
             return cls(NONE, NONE)
-        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-            raise _no_list(name, f"values of type {array.type}")
-        items = array.flatten()
-        of = pc.list_parent_indices(array).to_numpy().astype(np.int64)
-        if items.null_count:
-            valid = items.is_valid()
-            items, of = items.filter(valid), of[valid.to_numpy(zero_copy_only=False)]
+        # A null may lie over items: they have no part in either of these.
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        items, of = pc.list_flatten(array), np.repeat(np.arange(len(array)), lengths)
+        no_word = items.is_null(nan_is_null=True)
+        if no_word.true_count:
+            some = pc.invert(no_word)
+            items, of = items.filter(some), of[some.to_numpy(zero_copy_only=False)]
         return cls(_hashes(Column.from_arrow(items)), of)
 
     @classmethod
-    def _of_objects(cls, column: Column, name: str) -> Self:
+    def _of_objects(cls, column: Column) -> Self:
         values = column.to_list()
-        for value in values:
-            if value is not None and not isinstance(value, _LISTS):
-                raise _no_list(name, describe(name, value))
         counts = [0 if value is None else len(value) for value in values]
         items = list(chain.from_iterable(value or () for value in values))
         of = np.repeat(np.arange(len(values)), counts)
-        some = np.fromiter((item is not None for item in items), np.bool_, len(items))
-        present = Column.of_objects([item for item in items if item is not None])
+        some = np.fromiter(map(is_word, items), np.bool_, len(items))
+        present = Column.of_objects(
+            [item for item, is_one in zip(items, some, strict=True) if is_one]
+        )
         return cls(_hashes(present), of[some])
 
 
@@ -188,21 +182,4 @@ class QueryIndex:
 
 
 def _hashes(items: Column) -> Int64Array:
-    if not len(items):
-        return NONE
-    try:
-        return hash_keys([items]).view(np.int64)
-    except (StateError, TypeError) as error:
-        raise DataError(
-            f"a word is neither text nor another plain value: {error}",
-            where="search(on=)",
-            hint="Make lists of text in an earlier step",
-        ) from error
-
-
-def _no_list(name: str, what: str) -> DataError:
-    return DataError(
-        f"the column {name!r} has {what}, where search needs lists of words",
-        where="search(on=)",
-        hint=f'Make a list of a text before: with_columns({name}=lw.col("text").str.split(" "))',
-    )
+    return hash_values([items]).view(np.int64) if len(items) else NONE

@@ -16,9 +16,9 @@ from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.keyed.sides import LEFT, RIGHT, Side
 from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
+from lowwater.engine.records.value_hash import hash_values
 from lowwater.state.arrays import NONE
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import StateStore
@@ -147,7 +147,7 @@ class SearchOperator(TwoSided):
 
     def _insert_versions(self, bundle: Bundle, keys: Int64Array, hashes: Int64Array | None) -> None:
         ids = bundle.values.get(self.rules.query, Column.of_objects([None] * len(bundle)))
-        queries = hash_keys([ids]).view(np.int64)
+        queries = hash_values([ids]).view(np.int64)
         touched, first = np.unique(queries), int(bundle.times.min())
         documents, found = self._before(touched, first)
         rows = self.sides[RIGHT].insert(keys, bundle.times, bundle.values, hashes)
@@ -237,7 +237,7 @@ class SearchOperator(TwoSided):
         for first in range(0, len(rows), _DOCUMENTS_AT_ONCE):
             some = rows[first : first + _DOCUMENTS_AT_ONCE]
             (column,) = documents.kept.take(some, [self.rules.words]).values()
-            words = Words.in_column(column, self.rules.words)
+            words = Words.in_column(column)
             which, found = index.found(words, table["start"][some])
             lefts.append(some[which])
             rights.append(found)
@@ -258,14 +258,14 @@ class SearchOperator(TwoSided):
         versions, table = self.sides[RIGHT], self.sides[RIGHT].table
         rows = rows[np.argsort(table["born"][rows])]
         (column,) = versions.kept.take(rows, [self.rules.words]).values()
-        words = Words.in_column(column, self.rules.words)
+        words = Words.in_column(column)
         start, until = table["start"][rows], table["until"][rows]
         return QueryIndex(rows, words, start, until, self.rules.match)
 
     def _lengths(self, rows: Int64Array) -> NDArray[np.int64]:
         """Return how many words versions have."""
         (column,) = self.sides[RIGHT].kept.take(rows, [self.rules.words]).values()
-        return np.bincount(Words.in_column(column, self.rules.words).of, minlength=len(rows))
+        return np.bincount(Words.in_column(column).of, minlength=len(rows))
 
     def _versions_of(self, queries: Int64Array) -> Int64Array:
         rows = self._visible(RIGHT)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
+
+import pyarrow as pa
 
 from lowwater.engine.graph.graph import Stage
 from lowwater.engine.graph.metrics import StageMetrics
@@ -11,7 +14,8 @@ from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.health.conservation import AdmittedCounter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.stage_operators import hosted
-from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.batch import HIDDEN, WHOLE, Records
+from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.stage_output import UNFIT, Output, StageOutput, output_records
@@ -148,6 +152,8 @@ class StageRun:
             if output.late is not None:
                 rows = output.late.element if kept is None else kept[output.late.element]
                 late = late_elements(output.late, rows + incoming.start, bundle, incoming)
+                if WHOLE in self.stage.keys:  # one group of all records: they have no key
+                    late = replace(late, keys=(Column.from_arrow(pa.nulls(len(late))),))
                 metrics.count_late(output.late)
             yield from self._emit(output, late)
         self._settle()

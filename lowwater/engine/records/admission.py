@@ -34,7 +34,8 @@ from lowwater.time import Int64Array
 from lowwater.windows import ColumnWindows, WindowFunction
 
 OnError: TypeAlias = Literal["dead_letter", "raise"]
-_Check: TypeAlias = Callable[[Column, Problems], Column]
+Check: TypeAlias = Callable[[Column, Problems], Column]
+"""Records the invalid rows of a column, and returns it in the form in which it is used."""
 
 
 @final
@@ -79,6 +80,7 @@ class Admission:
         readers: What reads a column of ``needs``, in words, where it is no aggregate.
         orders: Columns that records are ordered by, and what orders them, in words. Their values
             must have an order among them.
+        checks: How columns that stay as they are are checked beside, by name.
         is_whole: Whether whole records are kept, or passed on, and so must be storable.
     """
 
@@ -98,6 +100,7 @@ class Admission:
         null_keys: bool = False,
         readers: Mapping[str, str] | None = None,
         orders: Mapping[str, str] | None = None,
+        checks: Mapping[str, Check] | None = None,
         is_whole: bool = False,
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
@@ -117,9 +120,13 @@ class Admission:
         self._orders = {
             name: ValueAdmission(name, "ordered", reader) for name, reader in (orders or {}).items()
         }
+        self._rest: dict[str, Check] = {
+            **{name: admission.noted for name, admission in self._orders.items()},
+            **(checks or {}),
+        }
         self._is_whole = is_whole
         # How each column of the key, of the id and of the windows is checked.
-        self._key_checks: list[tuple[str, _Check]] = [
+        self._key_checks: list[tuple[str, Check]] = [
             (
                 name,
                 _unchanged
@@ -131,7 +138,7 @@ class Admission:
         self._id_checks = [(n, partial(check_key, name=shown_name(n), noun="id")) for n in ids]
         self._partners = partners
         self._bounded = windows if isinstance(windows, ColumnWindows) else None
-        self._window_checks: list[tuple[str, _Check]] = [
+        self._window_checks: list[tuple[str, Check]] = [
             (
                 name,
                 partial(gaps, name=name)
@@ -178,7 +185,8 @@ class Admission:
         for name, learned in known["columns"].items():
             self._columns[name].resume(learned)
         for name, learned in known.get("orders", {}).items():  # earlier versions stored none
-            self._orders[name].resume(learned)
+            if name in self._orders:  # or took the ids of queries to be ordered
+                self._orders[name].resume(learned)
 
     def admit(
         self,
@@ -300,7 +308,7 @@ class Admission:
     def _as_times(self, column: Column, problems: Problems) -> Column:
         return Column(event_times(column, self._shown_time, problems, self._format))
 
-    def _checked(self, records: Records, name: str, problems: Problems, check: _Check) -> Column:
+    def _checked(self, records: Records, name: str, problems: Problems, check: Check) -> Column:
         """Check a column; reject its values if it has a type that it cannot have (S-B1)."""
         try:
             return check(self._column(records, name), problems)
@@ -319,14 +327,14 @@ class Admission:
             values = Column.of_objects(records.columns[name].to_list(exact=True))
             return check(values, problems)  # each as beside values of other types
 
-    def _checked_in(self, records: Records, problems: Problems, name: str, check: _Check) -> Column:
+    def _checked_in(self, records: Records, problems: Problems, name: str, check: Check) -> Column:
         return self._checked(records, name, problems, check)
 
     def _check_rest(self, records: Records, problems: Problems) -> None:
-        """Check what is kept as it is: columns that records are ordered by, and whole records."""
-        for name, admission in self._orders.items():
+        """Check what is kept as it is: columns that a stage reads itself, and whole records."""
+        for name, check in self._rest.items():
             if name in records.columns:
-                self._checked(records, name, problems, admission.noted)
+                self._checked(records, name, problems, check)
             elif records.length:  # it is null in all of them, if others have it
                 self._column(records, name)
         if self._is_whole and not isinstance(records.columns, ArrowColumns):

@@ -22,7 +22,7 @@ from lowwater.engine.records.storable import (
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.codec import of_base
 
-_SOUND = frozenset({str, int, bytes, bool, dt.date, dt.datetime, dt.timedelta})
+SOUND = frozenset({str, int, bytes, bool, dt.date, dt.datetime, dt.timedelta})
 
 
 def check_key(
@@ -69,18 +69,18 @@ def _check_objects(
     column: Column, name: str, problems: Problems, noun: str, *, nulls: bool
 ) -> None:
     values = column.data.tolist()
-    is_sound = set(map(type, values)) <= _SOUND and are_leaves(values)
+    is_sound = set(map(type, values)) <= SOUND and are_leaves(values)
     if is_sound and column.valid is None:
         return
     for row, value in enumerate(column.to_list(exact=True)):
         if value is None:
             if not nulls:
                 problems.add(row, f"null_{noun}", f"the {noun} {name!r} is null")
-        elif not is_sound and (fault := _fault_of_key(value, name, noun)) is not None:
+        elif not is_sound and (fault := fault_of_key(value, name, noun)) is not None:
             problems.add(row, *fault)
 
 
-def _fault_of_key(value: Any, name: str, noun: str) -> Fault | None:
+def fault_of_key(value: Any, name: str, noun: str) -> Fault | None:
     """Return why a value that is not null cannot be a key, or a part of one."""
     try:
         return _judged(value, name, noun)
@@ -101,7 +101,7 @@ def _judged(value: Any, name: str, noun: str) -> Fault | None:
     own = hash(value)
     if found is not None:
         return detail_of(name, value, found)
-    if _holds_nan(value):
+    if holds_nan(value):
         return f"null_{noun}", f"the {noun} {name!r} holds NaN"
     if not has_hash(value) or hash(of_base(value)) != own:
         kind = type(value)
@@ -110,9 +110,10 @@ def _judged(value: Any, name: str, noun: str) -> Fault | None:
     return None
 
 
-def _holds_nan(value: Any) -> bool:
+def holds_nan(value: Any) -> bool:
+    """Return whether a value is or holds NaN, and so is a null where it is a key."""
     if isinstance(value, (tuple, frozenset)):
-        return any(map(_holds_nan, value))
+        return any(map(holds_nan, value))
     return is_nan(value)
 
 

@@ -37,6 +37,7 @@ class JoinedAsOf(StreamJoinKind):
     columns: JoinedColumns
 
     reads_right: ClassVar[bool] = True
+    lateness_option: ClassVar[str] = "keep"
 
     def side_name(self, nth: int) -> str:
         return "facts" if self.side_of(nth) == LEFT else "versions"

@@ -11,6 +11,7 @@ from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.graph.finding import Finding, Upstream
 from lowwater.engine.graph.graph import Stage, Work
 from lowwater.engine.join.joining import AsOf, Joining
+from lowwater.engine.records.admission import Check
 from lowwater.engine.records.admit_bounds import PartnerBounds
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
@@ -34,7 +35,8 @@ class StageKind:
     output is the changes of a table, which may be of any time (T-2); ``takes_null_keys`` that a key
     may be null (T-3); ``takes_whole_records`` that all columns are read; ``keys_are_ids`` that its
     keys are the ids by which duplicates are dropped; ``reads_right`` that the watermark of a join's
-    right side matters by itself (J-8); and ``join_rules``, ``match_rules`` and ``over_rules`` are
+    right side matters by itself (J-8); ``lateness_option`` is the argument that says how late its
+    records may be; and ``join_rules``, ``match_rules`` and ``over_rules`` are
     the rules of a join of streams, of a search for row patterns, and of values over rows, and
     ``count_windows`` windows of a number of records.
     """
@@ -51,6 +53,7 @@ class StageKind:
     takes_whole_records: ClassVar[bool] = True
     keys_are_ids: ClassVar[bool] = False
     reads_right: ClassVar[bool] = False
+    lateness_option: ClassVar[str] = "allowed_lateness"
 
     @property
     def makes_table(self) -> bool:
@@ -95,6 +98,9 @@ class StageKind:
         return {}
 
     def orders(self, nth: int) -> Mapping[str, str]:
+        return {}
+
+    def checks(self, nth: int) -> Mapping[str, Check]:
         return {}
 
     def partners(self, nth: int) -> PartnerBounds | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, final
 
 import pyarrow as pa
@@ -17,7 +18,9 @@ from lowwater.engine.graph.outline import outline
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.searching import Searching
 from lowwater.engine.keyed.operator import SideBundle, SidesAdvance
-from lowwater.engine.keyed.sides import LEFT, RIGHT
+from lowwater.engine.keyed.sides import LEFT
+from lowwater.engine.records.admission import Check, check_key
+from lowwater.engine.records.admit_words import check_words
 from lowwater.engine.records.columns import Types
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle
@@ -49,6 +52,7 @@ class Queried(JoinKind):
     passes_signs: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
     reads_right: ClassVar[bool] = True
+    lateness_option: ClassVar[str] = "keep"
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = NO_AGGREGATES
 
@@ -68,8 +72,12 @@ class Queried(JoinKind):
     ) -> dict[str, pa.DataType | None]:
         return {self.rules.query: right.get(self.rules.query)}
 
-    def orders(self, nth: int) -> Mapping[str, str]:
-        return {self.rules.query: "search(key=)"} if self.side_of(nth) == RIGHT else {}
+    def checks(self, nth: int) -> Mapping[str, Check]:
+        words, query = self.rules.words, self.rules.query
+        of_words: dict[str, Check] = {words: partial(check_words, name=words)}
+        if self.side_of(nth) == LEFT:
+            return of_words
+        return of_words | {query: partial(check_key, name=query, nulls=True)}
 
     def operator(self, stage: Stage) -> Operator:
         from lowwater.engine.join.search import SearchOperator

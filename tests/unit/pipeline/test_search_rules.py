@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
+from lowwater.engine.records.admit_words import HAS_NO_WORD
 
 LISTS = pa.list_(pa.string())
 
@@ -76,14 +77,92 @@ def test_a_null_is_a_query_like_others() -> None:
     ]  # fmt: skip
 
 
-def test_values_that_are_no_lists_stop_the_run() -> None:
-    queries = stream((1, ["car"]), columns="query words")
-    mixed = stream((0, ["car"]), (1, "car"))
-    with pytest.raises(lw.DataError, match=r"words.*lists of words.*search\(on=\).*str.split"):
-        pairs(mixed.search(queries, on="words", key="query"))
-    nested = stream((0, [{"a": 1}]))
-    with pytest.raises(lw.DataError, match=r"a word is neither text"):
-        pairs(nested.search(queries, on="words", key="query"))
+@pytest.mark.parametrize(
+    ("one", "other"), [(-1, -2), (0, 2**61 - 1), (7, 7 - 2**61 + 1), (float("inf"), 314159)]
+)
+def test_what_has_the_hash_of_another_is_not_equal_to_it(one: Any, other: Any) -> None:
+    """J-15: of ids, and of words."""
+    queries = stream((one, ["car"]), (other, ["car"]), (3, [one]), columns="query words")
+    ads = stream(*[(n, []) for n in range(3)], (3, ["car"]), (4, [other]), (5, [one]))
+    assert pairs(ads.search(queries, on="words", key="query")) == [(3, one), (3, other), (5, 3)]
+
+
+@pytest.mark.parametrize(
+    "kind", [None, LISTS, pa.large_list(pa.string()), pa.list_(pa.string(), 1)]
+)
+def test_a_bad_record_is_a_dead_letter_and_its_neighbours_are_not(kind: Any) -> None:
+    """J-15, S-B1: on both sides, by the column that is to blame."""
+    words = pa.array([["car"]] * 3 + [None], kind)
+    if kind == LISTS:  # null, over a word
+        hidden = pa.array([False] * 3 + [True])
+        words = pa.ListArray.from_arrays(range(5), ["car"] * 4, mask=hidden)
+    columns = {"at": pa.array(range(4), pa.timestamp("us", "UTC")), "ad": range(4)}
+    ads = lw.from_arrow(pa.table({**columns, "words": words}), time="at").select("ad", "words")
+    if kind is None:
+        odd = [{"at": lw.Instant(0), "ad": n, "words": bad} for n, (bad, _) in enumerate(NO_WORDS)]
+        ads = ads | lw.from_iterable(odd, time="at").select("ad", "words")
+    records = [
+        {"at": lw.Instant(0), "query": query, "words": words}
+        for query, words in [(1, ["car"]), (float("nan"), ["car"]), ([1], ["car"]), (2, "car")]
+    ]
+    queries = lw.from_iterable(records, time="at").select("query", "words")
+    result = ads.search(queries, on="words", key="query").collect(on_error="dead_letter")
+    assert [(row["ad"], row["words_query"]) for row in result.values()] == [
+        (n, ["car"]) for n in range(3)
+    ]
+    found = sorted((error.reason, error.detail) for error in result.errors)
+    assert found == sorted(
+        [
+            ("null_key", "the key 'query' is nan"),
+            ("wrong_type", "query=[1] (list) cannot be a key"),
+            ("not_a_list", "words='car' (str) is not a list"),
+            *(said for _, said in (NO_WORDS if kind is None else [])),
+        ]
+    )
+
+
+A_DICT = "item={'a': 1} (dict) cannot be a word"
+NO_WORDS: list[tuple[Any, tuple[str, str]]] = [
+    ("car", ("not_a_list", "words='car' (str) is not a list")),
+    (3, ("not_a_list", "words=3 (int) is not a list")),
+    ({"car"}, ("not_a_list", "words={'car'} (set) is not a list")),
+    (
+        ["car", {"a": 1}],
+        ("wrong_type", f"words=['car', {{'a': 1}}] (list) {HAS_NO_WORD}: {A_DICT}"),
+    ),
+]
+
+
+def test_words_that_are_nan_do_not_count() -> None:
+    """J-15, S-B1: NaN is a null where it is a key."""
+    nan = float("nan")
+    for queries, words in [
+        ([(1, [nan]), (2, [nan, 1.5])], [nan, 1.5]),
+        ([(1, [nan]), (2, [(1, nan), "a"])], [(1, nan), nan, "a"]),
+    ]:
+        ads = stream((0, []), (1, []), (2, words))
+        found = ads.search(stream(*queries, columns="query words"), on="words", key="query")
+        assert pairs(found) == [(2, 2)]
+
+
+def test_ids_of_several_kinds() -> None:
+    queries = stream(("1", ["car"]), (1, ["car"]), (b"1", ["car"]), columns="query words")
+    ads = stream(*[(n, ["car"]) for n in range(3)])
+    found = ads.search(queries, on="words", key="query").run()
+    assert [one.key for one in found] == ["1", "1", 1, "1", 1, b"1"]
+
+
+def test_late_records_have_no_key_as_all_are_one_group(capsys: pytest.CaptureFixture[str]) -> None:
+    ads = stream(*[(n, ["car"]) for n in range(3)])
+    rows = [{"at": lw.Instant(at), "ad": at, "words": []} for at in (0, 9_000_000, 1_000_000)]
+    late = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).select("ad", "words")
+    queries = stream(*[(1, ["car"])] * 10, columns="query words")
+    found = (late | ads).search(queries, on="words", key="query", keep="1s")
+    result = found.collect(bundle_size=1)
+    assert {one.key for one in result.late} == {None}
+    found.to_arrow(bundle_size=1, progress=False)
+    assert 'keep="' in (said := capsys.readouterr().err)
+    assert "allowed_lateness" not in said
 
 
 TEXTS = lw.from_arrow(

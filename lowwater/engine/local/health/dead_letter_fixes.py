@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from lowwater.engine.records.admit_words import HAS_NO_WORD
 from lowwater.engine.records.calls import FUNCTION_FAILED, NULL_RECORD
 from lowwater.engine.records.evaluation import BAD_EXPRESSION
 from lowwater.engine.records.explode import NOT_A_LIST
@@ -76,6 +77,11 @@ def fix_for(reason: str, example: str, time: str = "") -> str:
         return _ZONE
     if reason == "bad_time" and "(float) is not an instant" in example:
         return _UNIT
+    if HAS_NO_WORD in example:
+        return (
+            "Make its items text, as in "
+            f".map(lambda row: row | {{{quoted}: [str(word) for word in row[{quoted}]]}})"
+        )
     if reason == "wrong_type" and "cannot be a" in example:
         return (
             "Make it a plain value first, as in "

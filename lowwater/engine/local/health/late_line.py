@@ -28,9 +28,15 @@ class LateTally:
     def __init__(self) -> None:
         self.reasons: Counter[str] = Counter()
         self._bins: Counter[int] = Counter()
+        self._options: set[str] = set()
 
-    def add(self, late: LateElements) -> None:
-        """Count late elements, once each, from however many windows it was dropped. O(n log n)."""
+    def add(self, late: LateElements, option: str = "allowed_lateness") -> None:
+        """Count late elements, once each, from however many windows it was dropped. O(n log n).
+
+        Args:
+            late: Those that a stage dropped.
+            option: The argument that says how late its elements may be.
+        """
         batch = late.batch
         _, first = np.unique(batch.element, return_index=True)
         reasons, counts = np.unique(batch.reason[first], return_counts=True)
@@ -39,6 +45,7 @@ class LateTally:
         first = first[np.isin(batch.reason[first], _BY_TIME)]
         if not first.size or batch.watermark <= START_OF_TIME:
             return
+        self._options.add(option)
         # Dropped from its window once the watermark has passed the end; without one, the time.
         passed = np.where(batch.windowed, batch.end, late.times)[first]
         needed = np.maximum(float(batch.watermark) - passed.astype(np.float64), 0.0) + 1.0
@@ -71,6 +78,7 @@ class LateTally:
         total, lateness, fix = self.reasons.total(), self.lateness_us(), ""
         if lateness is not None:
             which = "these" if total == self._bins.total() else "those that came too late"
-            fix = f'; allowed_lateness="{rounded_up(lateness)}" would have admitted 99 % of {which}'
+            fixes = [f'{option}="{rounded_up(lateness)}"' for option in sorted(self._options)]
+            fix = f"; {' and '.join(fixes)} would have admitted 99 % of {which}"
         what = "1 record was" if total == 1 else f"{total:,} records were"
         return f"{what} dropped as late ({reasons}){fix}. {read_in}"
