@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given
 
 import lowwater as lw
-from lowwater.engine.join import search
+from lowwater.engine.join import query_index, search
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.join.search import SearchOperator
 from lowwater.engine.join.searching import Match, Searching
@@ -148,7 +148,10 @@ def check(
 def test_each_step_emits_what_the_oracle_emits(
     case: tuple[SearchRun, list[Any], bool], chunk: int
 ) -> None:
-    with mock.patch.object(search, "_DOCUMENTS_AT_ONCE", chunk):
+    with (
+        mock.patch.object(search, "_DOCUMENTS_AT_ONCE", chunk),
+        mock.patch.object(query_index, "_PAIRS_AT_ONCE", chunk),
+    ):
         check(case, 0)
 
 

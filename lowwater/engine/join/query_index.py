@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Self, final
@@ -16,10 +17,13 @@ from lowwater.engine.records.admit_words import is_word
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.value_hash import hash_values
 from lowwater.state.arrays import NONE, distinct, expand_ranges, run_starts
+from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
 
 _CELLS_AT_ONCE = 1 << 24
 """Documents are searched in portions: so many of them times the words of all queries, at most."""
+_PAIRS_AT_ONCE = 1 << 22
+"""So many pairs of a document and a version that may match it are looked at in a portion, about."""
 
 
 @final
@@ -78,14 +82,12 @@ class QueryIndex:
     Args:
         rows: The versions, int64, shape (v,); their order is that of what :meth:`found` returns.
         words: The words of each.
-        start, until: From when a version stands, and until when, int64, shape (v,).
+        born: The rank of arrival of each: another one has its row once it is gone.
         match: Whether a document must have all words of a version, or any.
     """
 
-    def __init__(
-        self, rows: Int64Array, words: Words, start: Int64Array, until: Int64Array, match: Match
-    ) -> None:
-        self._rows, self._start, self._until = rows, start, until
+    def __init__(self, rows: Int64Array, words: Words, born: Int64Array, match: Match) -> None:
+        self._rows, self._born = rows, born
         self._known, codes, counts = np.unique(
             words.hashes, return_inverse=True, return_counts=True
         )
@@ -108,12 +110,18 @@ class QueryIndex:
         # By document of a portion and known word: whether it has the word.
         self._has: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
-    def found(self, words: Words, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def found(
+        self, words: Words, times: Int64Array, table: RowTable
+    ) -> tuple[Int64Array, Int64Array]:
         """Return the versions that stand at the time of documents and that these match.
 
         Args:
             words: The words of the documents.
             times: Their event times, int64.
+            table: The table of the versions, which says from when each stands, and until when.
 
         Returns:
             The documents, rising, and the row of the version of each pair.
@@ -124,33 +132,53 @@ class QueryIndex:
         codes = np.minimum(np.searchsorted(self._known, words.hashes), many - 1)
         known = self._known[codes] == words.hashes
         held = distinct(words.of[known] * many + codes[known])
-        bounds = np.arange(0, len(times) + self._portion, self._portion)
-        cuts = np.searchsorted(held, bounds * many)
         parts = [
-            self._pairs(held[low:high] - begin * many, times[begin:], begin)
-            for begin, low, high in zip(bounds.tolist(), cuts[:-1], cuts[1:], strict=False)
-            if low < high
+            self._pairs(held[low:high] - begin * many, times[begin:], begin, table)
+            for begin, low, high in self._portions(held, len(times))
         ]
         pairs = np.concatenate(parts) if parts else NONE
-        document, version = np.divmod(pairs, max(len(self._rows), 1))
+        document, version = np.divmod(pairs, max(len(self), 1))
         return document, self._rows[version]
 
-    def _pairs(self, held: Int64Array, times: Int64Array, begin: int) -> Int64Array:
+    def _portions(self, held: Int64Array, documents: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the first document of each portion, and the bounds of its known words.
+
+        Args:
+            held: The distinct known words of documents, which are counted from 0.
+            documents: How many there are.
+        """
+        code = held % len(self._known)
+        pairs = np.append(0, np.cumsum(self._first[code + 1] - self._first[code]))
+        cuts = np.searchsorted(held, np.arange(documents + 1) * len(self._known))
+        pairs = pairs[cuts]
+        begin = 0
+        while begin < documents:
+            end = int(np.searchsorted(pairs, pairs[begin] + _PAIRS_AT_ONCE, side="right")) - 1
+            end = max(begin + 1, min(end, begin + self._portion))
+            if cuts[begin] < cuts[end]:
+                yield begin, int(cuts[begin]), int(cuts[end])
+            begin = end
+
+    def _pairs(
+        self, held: Int64Array, times: Int64Array, begin: int, table: RowTable
+    ) -> Int64Array:
         """Return the pairs of some documents, as numbers that rise by document, then by version.
 
         Args:
             held: The distinct known words of documents, which are counted from 0.
             times: The times of these.
             begin: The number of the first of them.
+            table: The table of the versions.
         """
         many = len(self._known)
         document, code = np.divmod(held, many)
         first = self._first[code]
         places, which = expand_ranges(first, self._first[code + 1] - first)
         version, document = self._posted[places], document[which]
-        at = times[document]
-        stands = np.flatnonzero((self._start[version] <= at) & (at < self._until[version]))
-        version, document = version[stands], document[stands]
+        at, rows = times[document], self._rows[version]
+        stands = (table["start"][rows] <= at) & (at < table["until"][rows])
+        some = np.flatnonzero(stands & (table["born"][rows] == self._born[version]))
+        version, document = version[some], document[some]
         if self._is_all:
             version, document = self._having_all(version, document, held)
         pairs = (document + begin) * len(self._rows) + version
@@ -167,8 +195,10 @@ class QueryIndex:
             held: The known words of all documents, rising.
         """
         many = len(self._known)
-        if not len(self._has):
-            self._has = np.zeros(self._portion * many, dtype=np.bool_)
+        cells = (int(held[-1]) // many + 1) * many
+        if len(self._has) < cells:
+            size = max(cells, 2 * len(self._has))
+            self._has = np.zeros(min(size, self._portion * many), dtype=np.bool_)
         self._has[held] = True
         for nth in range(1, int(self._lengths.max(initial=0))):
             more = self._lengths[version] > nth

@@ -27,6 +27,8 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.watermark import Hold
 
 _DOCUMENTS_AT_ONCE = 1 << 15
+_NEWER = 64
+"""The square of how many versions may have come since an index was made, per version in it."""
 QUERIES_WATERMARK = "queries watermark"
 
 
@@ -77,7 +79,10 @@ class SearchOperator(TwoSided):
         self.queries_watermark = watermark
         self._columns = columns
         self._releases, self._expiries = Deadlines(), Deadlines()
+        # An index of most versions, and one of those that came since; None where it must be made.
         self._index: QueryIndex | None = None
+        self._newer: QueryIndex | None = None
+        self._new: list[tuple[Int64Array, Int64Array]] = []
         self._found: list[tuple[Int64Array, Int64Array, int]] = []
 
     @property
@@ -152,16 +157,19 @@ class SearchOperator(TwoSided):
         documents, found = self._before(touched, first)
         rows = self.sides[RIGHT].insert(keys, bundle.times, bundle.values, hashes)
         self.sides[RIGHT].table["query"][rows] = queries
+        self._new.append((rows, self.sides[RIGHT].table["born"][rows]))
+        self._newer = None
         self._after(touched, documents, found)
 
     def _retract_rows(self, side: Side, rows: Int64Array) -> None:
         table = self.sides[side].table
         if side == LEFT:
             rows = rows[table["start"][rows] <= self._settled]
-            self._add(*self._matches(rows, self._whole()), -1)
+            self._add(*self._matches(rows, *self._whole()), -1)
             return
         touched, first = np.unique(table["query"][rows]), int(table["start"][rows].min())
         documents, found = self._before(touched, first, rows)
+        table["until"][rows] = START_OF_TIME  # an index may still have them
         self._after(touched, documents, found)
 
     def _before(
@@ -198,7 +206,6 @@ class SearchOperator(TwoSided):
         """
         versions = self.sides[RIGHT]
         table, rows = versions.table, self._versions_of(queries)
-        self._index = None
         if rows.size:
             query, start = table["query"][rows], table["start"][rows]
             rows = rows[np.lexsort((table["born"][rows], start, query))]
@@ -225,42 +232,64 @@ class SearchOperator(TwoSided):
         """Emit documents with the versions that they match."""
         if not rows.size:
             return
-        self._add(*self._matches(rows, self._whole()), 1)
+        self._add(*self._matches(rows, *self._whole()), 1)
         if not self.rules.retracts:
             self.sides[LEFT].remove(rows)
             self.admitted += len(rows)
 
-    def _matches(self, rows: Int64Array, index: QueryIndex) -> tuple[Int64Array, Int64Array]:
-        """Return the document and the version of each match, in the order of the documents."""
+    def _matches(self, rows: Int64Array, *indexes: QueryIndex) -> tuple[Int64Array, Int64Array]:
+        """Return the document and the version of each match, in the order of the documents.
+
+        Args:
+            rows: The documents.
+            indexes: Indexes of versions, in the order in which these came.
+        """
         documents, table = self.sides[LEFT], self.sides[LEFT].table
         lefts, rights = [NONE], [NONE]
         for first in range(0, len(rows), _DOCUMENTS_AT_ONCE):
             some = rows[first : first + _DOCUMENTS_AT_ONCE]
             (column,) = documents.kept.take(some, [self.rules.words]).values()
-            words = Words.in_column(column)
-            which, found = index.found(words, table["start"][some])
-            lefts.append(some[which])
-            rights.append(found)
+            words, versions = Words.in_column(column), self.sides[RIGHT].table
+            parts = [one.found(words, table["start"][some], versions) for one in indexes]
+            which, found = (np.concatenate(part) for part in zip(*parts, strict=True))
+            order = np.argsort(which, kind="stable")
+            lefts.append(some[which[order]])
+            rights.append(found[order])
         return np.concatenate(lefts), np.concatenate(rights)
 
     def _add(self, left: Int64Array, right: Int64Array, sign: int) -> None:
         if left.size:
             self._found.append((left, right, sign))
 
-    def _whole(self) -> QueryIndex:
-        """Return the index of all versions."""
-        if self._index is None:
-            self._index = self._indexed(self._visible(RIGHT))
-        return self._index
+    def _whole(self) -> tuple[QueryIndex, QueryIndex]:
+        """Return indexes of all versions, in the order in which these came.
+
+        The second has those that came since the first was made. It is small, because it is made
+        again for each bundle of versions; with as many as it may have, that costs about as much as
+        making the first one again, so many versions later.
+        """
+        versions, index = self.sides[RIGHT], self._index
+        count = sum(len(rows) for rows, _ in self._new)
+        if (
+            index is None
+            or count**2 > _NEWER * len(index)
+            or len(index) > 2 * len(versions) + _NEWER  # most of it has gone
+        ):
+            index = self._index = self._indexed(self._visible(RIGHT))
+            self._newer, self._new = self._indexed(NONE), []
+        elif self._newer is None:
+            rows, born = (np.concatenate(part) for part in zip(*self._new, strict=True))
+            is_here = versions.table.alive(rows) & (versions.table["born"][rows] == born)
+            self._newer = self._indexed(rows[is_here])
+        assert self._newer is not None
+        return index, self._newer
 
     def _indexed(self, rows: Int64Array) -> QueryIndex:
         """Return an index of versions, in the order in which they came."""
         versions, table = self.sides[RIGHT], self.sides[RIGHT].table
         rows = rows[np.argsort(table["born"][rows])]
         (column,) = versions.kept.take(rows, [self.rules.words]).values()
-        words = Words.in_column(column)
-        start, until = table["start"][rows], table["until"][rows]
-        return QueryIndex(rows, words, start, until, self.rules.match)
+        return QueryIndex(rows, Words.in_column(column), table["born"][rows], self.rules.match)
 
     def _lengths(self, rows: Int64Array) -> NDArray[np.int64]:
         """Return how many words versions have."""
@@ -293,10 +322,9 @@ class SearchOperator(TwoSided):
             documents.remove(documents.take_due(self._releases, over))
         if self.watermark == END_OF_TIME:
             versions.clear()
-            self._index = None
+            self._index, self._new = None, []
         elif (gone := versions.take_due(self._expiries, over, "gone")).size:
             versions.remove(gone)
-            self._index = None
         return self._done(None)
 
     def _done(self, late: LateBatch | None) -> StageOutput:
