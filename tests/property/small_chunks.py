@@ -28,7 +28,7 @@ CHUNKS: dict[str, tuple[str, ...]] = {
     "engine.aggregates._top": ("_SPARE",),
     "engine.counted.operator": ("_PAIRS_AT_ONCE",),
     "engine.join.interval_join": ("_FIRST_PORTION",),
-    "engine.join.query_index": ("_CELLS_AT_ONCE",),
+    "engine.join.query_index": ("_CELLS_AT_ONCE", "_PAIRS_AT_ONCE"),
     "engine.join.search": ("_DOCUMENTS_AT_ONCE",),
     "engine.keyed.operator": ("_FEW_KEYS", "_GARBAGE"),
     "engine.keyed.records": ("_STALE",),

@@ -136,10 +136,11 @@ NO_WORDS: list[tuple[Any, tuple[str, str]]] = [
 def test_words_that_are_nan_do_not_count() -> None:
     """J-15, S-B1: NaN is a null where it is a key."""
     nan = float("nan")
-    for queries, words in [
+    cases: list[tuple[list[Any], list[Any]]] = [
         ([(1, [nan]), (2, [nan, 1.5])], [nan, 1.5]),
         ([(1, [nan]), (2, [(1, nan), "a"])], [(1, nan), nan, "a"]),
-    ]:
+    ]
+    for queries, words in cases:
         ads = stream((0, []), (1, []), (2, words))
         found = ads.search(stream(*queries, columns="query words"), on="words", key="query")
         assert pairs(found) == [(2, 2)]
@@ -154,7 +155,9 @@ def test_ids_of_several_kinds() -> None:
 
 def test_late_records_have_no_key_as_all_are_one_group(capsys: pytest.CaptureFixture[str]) -> None:
     ads = stream(*[(n, ["car"]) for n in range(3)])
-    rows = [{"at": lw.Instant(at), "ad": at, "words": []} for at in (0, 9_000_000, 1_000_000)]
+    rows: list[dict[str, Any]] = [
+        {"at": lw.Instant(at), "ad": at, "words": []} for at in (0, 9_000_000, 1_000_000)
+    ]
     late = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).select("ad", "words")
     queries = stream(*[(1, ["car"])] * 10, columns="query words")
     found = (late | ads).search(queries, on="words", key="query", keep="1s")
