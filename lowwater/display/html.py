@@ -126,6 +126,11 @@ def note(text: str | Markup) -> Markup:
     return _element("div", text, style="lw-note")
 
 
+def code(text: str) -> Markup:
+    """Return lines of code as they are."""
+    return Markup(f"<pre>{escaped(text)}</pre>")
+
+
 def more(number: int, noun: str) -> Markup:
     """Return how many things are left out; nothing if there are none."""
     return note(f"… {number:,} more {noun}{'' if number == 1 else 's'}") if number > 0 else Markup()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 import pyarrow as pa
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from lowwater.display.palette import Theme
     from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain.incident import Incident
     from lowwater.explain.window import WindowLike
     from lowwater.pipeline.final import FinalPanes
     from lowwater.viz import Diagram, GraphDiagram
@@ -360,6 +362,36 @@ class Result(Traced):
         from lowwater.viz import GraphDiagram
 
         return GraphDiagram.of(self._outcomes.graph, self.metrics, theme=theme)
+
+    @explained()
+    def scenario(
+        self, key: Any, window: WindowLike | None = None, *, of: str | None = None
+    ) -> Incident:
+        """Return a test in Python that repeats what was emitted of a window; needs ``trace=True``.
+
+        It has the fewest elements and bundles after which the window still emits the same: the same
+        panes, with the same values, timing and kind, in the same order, and the same late records.
+        ``print(...)`` prints the test; see ``docs/howto/incident.md``. Of the run of a scenario use
+        :func:`lowwater.testing.incident`, which needs no trace.
+
+        Args:
+            key: The key: a plain value, or a tuple for several key columns.
+            window: The window, a ``(start, end)`` pair, or an instant inside; of a stage without
+                windows, the event time of what it emitted, or a ``(start, end)`` pair of such. All
+                of the key if left out.
+            of: Where the test can import the pipeline from, ``"module:pipeline"``. Without it, the
+                test has the windows and aggregates as code where that is possible, and else takes
+                the pipeline as a parameter.
+
+        Raises:
+            InvalidArgument: Nothing was emitted of the window, and nothing dropped from it; or the
+                trace does not have all that is needed.
+        """
+        # Scenarios stand above this room, and the test comes from there.
+        found: Incident = import_module("lowwater.testing.incidents").incident(
+            self, key, window, of=of
+        )
+        return found
 
     def final(self) -> FinalPanes:
         """Return what stands now: for each key and window the net of all panes.

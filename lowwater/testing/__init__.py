@@ -8,6 +8,8 @@ from lowwater.testing.assertions import assert_elements as assert_elements
 from lowwater.testing.assertions import assert_late as assert_late
 from lowwater.testing.assertions import assert_panes as assert_panes
 from lowwater.testing.conformance import check_state_store as check_state_store
+from lowwater.testing.incidents import Incident as Incident
+from lowwater.testing.incidents import incident as incident
 from lowwater.testing.laws import check_batch_equal as check_batch_equal
 from lowwater.testing.laws import check_bundle_insensitive as check_bundle_insensitive
 from lowwater.testing.laws import check_match_equal_batch as check_match_equal_batch

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from lowwater.errors import LowwaterError
-from lowwater.testing._arrivals import Add, Step
-from lowwater.testing.orders import _with_steps
+from lowwater.testing.orders import only_elements
 from lowwater.testing.scenario import Scenario
 
 _RUNS = 300
@@ -32,21 +31,42 @@ def fewest(pair: Pair, is_broken: Callable[[Pair], bool]) -> Pair:
     numbers = None if _is_shrunk_elsewhere() else _numbers(*pair)
     if numbers is None:
         return pair
-    left, runs = list(range(len(numbers))), 0
-    size = max(1, len(left) // 2)
-    while size and runs < _RUNS:
+    left = fewest_of(
+        len(numbers),
+        lambda fewer: bool(fewer) and _breaks(_kept(pair, numbers, fewer), is_broken),
+    )
+    return _kept(pair, numbers, left)
+
+
+def fewest_of(
+    count: int, holds: Callable[[Sequence[int]], bool], *, runs: int = _RUNS
+) -> list[int]:
+    """Return few of the numbers below ``count`` for which something still holds, ascending.
+
+    None can be left out, unless that took more than ``runs`` trials. Leaves out halves first, then
+    ever smaller parts: delta debugging (Zeller and Hildebrandt, IEEE TSE 28(2), 2002), without its
+    second half, the trial of each part alone.
+
+    Args:
+        count: How many numbers there are; it holds for all of them.
+        holds: Whether it holds for some.
+        runs: How often to try at most.
+    """
+    left = list(range(count))
+    size = max(1, count // 2)
+    while left and runs > 0:
         at, before = 0, len(left)
-        while at < len(left) and runs < _RUNS:
+        while at < len(left) and runs > 0:
             fewer = left[:at] + left[at + size :]
-            runs += 1
-            if fewer and _breaks(_kept(pair, numbers, fewer), is_broken):
+            runs -= 1
+            if holds(fewer):
                 left = fewer
             else:
                 at += size
         if size == 1 and len(left) == before:
             break
         size = max(1, size // 2)
-    return _kept(pair, numbers, left)
+    return left
 
 
 def _breaks(pair: Pair, is_broken: Callable[[Pair], bool]) -> bool:
@@ -76,19 +96,7 @@ def _numbers(one: Scenario, other: Scenario) -> list[int] | None:
 
 
 def _kept(pair: Pair, numbers: Sequence[int], left: Sequence[int]) -> Pair:
-    return _only(pair[0], set(left)), _only(pair[1], {numbers[at] for at in left})
-
-
-def _only(scenario: Scenario, places: set[int]) -> Scenario:
-    """Return a scenario with some of its elements, by their places; empty bundles go."""
-    steps: list[Step] = []
-    at = 0
-    for step in scenario.steps:
-        if not isinstance(step, Add):
-            steps.append(step)
-            continue
-        elements = tuple(e for n, e in enumerate(step.elements, at) if n in places)
-        at += len(step.elements)
-        if elements:
-            steps.append(Add(elements, step.at, step.of))
-    return _with_steps(scenario, steps)
+    return (
+        only_elements(pair[0], set(left)),
+        only_elements(pair[1], {numbers[at] for at in left}),
+    )

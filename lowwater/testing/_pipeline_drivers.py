@@ -149,7 +149,7 @@ class Embedded:
         self._scenario = scenario
         self._build = build
         self._restarts = restarts
-        self._inputs = inputs_of(scenario)
+        self._inputs = inputs_of(scenario, build)
         self._contents = MemoryContents()
         self._clock = ManualClock(scenario.start)
         self._traces = trace
@@ -235,7 +235,7 @@ class InLevels:
 
     def __init__(self, scenario: Arrivals, build: Build) -> None:
         self._scenario = scenario
-        self._inputs = inputs_of(scenario)
+        self._inputs = inputs_of(scenario, build)
         carried = CarriedTime(_MARK, clock=_CLOCK)
         self.built = built_on(build, self._inputs, [carried for _ in self._inputs])
         if isinstance(self.built.stage.work, Passed):

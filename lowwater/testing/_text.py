@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, assert_never
 
 from lowwater.errors import InvalidArgument, describe, load_extra
@@ -37,19 +37,28 @@ def to_code(scenario: Arrivals) -> str:
 
 def calls_of(scenario: Arrivals) -> list[str]:
     """Return the calls of the expression that builds the scenario: the first one, and each step."""
+    return [f"{name}({', '.join(arguments)})" for name, arguments in call_parts(scenario)]
+
+
+def call_parts(
+    scenario: Arrivals, written: Callable[[Any], str] = repr
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield what each call is to, and its arguments as code.
+
+    Args:
+        scenario: The scenario.
+        written: Returns a value as code.
+    """
     start, mark = show(scenario.start), show(scenario.watermark_at_start)
-    calls = [*map(repr, scenario.inputs), f"start={start!r}"]
-    calls += [f"watermark={mark!r}"] if mark != "-inf" else []
-    return [f"Scenario({', '.join(calls)})", *map(_call, scenario.steps)]
-
-
-def _call(step: Step) -> str:
-    name, arguments = _parts(step)
-    texts = list(map(repr, arguments))
-    if step.at is not None and name != "clock":
-        texts.append(f"at={show(step.at)!r}")
-    texts += [f"{argument}={of!r}" for argument, of in _input_of(step).items()]
-    return f".{name}({', '.join(texts)})"
+    given = [f"start={start!r}", *([f"watermark={mark!r}"] if mark != "-inf" else [])]
+    yield "Scenario", [*map(repr, scenario.inputs), *given]
+    for step in scenario.steps:
+        name, arguments = _parts(step)
+        texts = list(map(written, arguments))
+        if step.at is not None and name != "clock":
+            texts.append(f"at={show(step.at)!r}")
+        texts += [f"{argument}={of!r}" for argument, of in _input_of(step).items()]
+        yield f".{name}", texts
 
 
 def _input_of(step: Step) -> dict[str, str]:

@@ -159,7 +159,7 @@ class _Part:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mapping) and all(
-            name in other and _same(other[name], value) for name, value in self._fields.items()
+            name in other and is_same(other[name], value) for name, value in self._fields.items()
         )
 
     def __str__(self) -> str:
@@ -202,11 +202,16 @@ def _typed(name: str, value: Any) -> Any:
 
 
 def _differing(actual: Any, wanted: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in wanted.items() if not _same(getattr(actual, name), value)]
+    return [name for name, value in wanted.items() if not is_same(getattr(actual, name), value)]
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other) or (one != one and other != other)  # a NaN is the same as a NaN
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; a NaN is the same as a NaN, also within others."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and type(one) is type(other):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(one == other) or (one != one and other != other)
 
 
 def _difference(

@@ -5,10 +5,10 @@ The laws of :mod:`lowwater.testing.laws` compare a scenario with these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from lowwater.errors import InvalidArgument
-from lowwater.testing._arrivals import Add, InputEnd, ScenarioElement, Step, WatermarkMove
+from lowwater.testing._arrivals import Add, ClockMove, InputEnd, ScenarioElement, Step, WatermarkMove
 from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, saturating_add
 
@@ -42,7 +42,7 @@ def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
         else step
         for step, limit in zip(scenario.steps, reversed(limits), strict=True)
     ]
-    return _with_steps(scenario, steps, watermark=Instant(start))
+    return with_steps(scenario, steps, watermark=Instant(start))
 
 
 def until_all_came(scenario: Scenario) -> Scenario:
@@ -54,7 +54,7 @@ def until_all_came(scenario: Scenario) -> Scenario:
         else step
         for number, step in enumerate(scenario.steps)
     ]
-    return _with_steps(scenario, steps, watermark=Instant(START_OF_TIME))
+    return with_steps(scenario, steps, watermark=Instant(START_OF_TIME))
 
 
 def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
@@ -82,7 +82,7 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
         Add(tuple(next(coming) for _ in step.elements), step.at) if isinstance(step, Add) else step
         for step in scenario.steps
     ]
-    return _with_steps(scenario, steps)
+    return with_steps(scenario, steps)
 
 
 def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
@@ -114,7 +114,7 @@ def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
             size = sizes[turn % len(sizes)]
             steps.append(Add(tuple(elements[:size]), at))
             elements, at, turn = elements[size:], None, turn + 1
-    return _with_steps(scenario, steps)
+    return with_steps(scenario, steps)
 
 
 def ended(scenario: Scenario) -> Scenario:
@@ -165,11 +165,42 @@ def _sortable(element: ScenarioElement) -> int:
     return int(element.time) if isinstance(element.time, Instant) else END_OF_TIME
 
 
-def _with_steps(
+def only_elements(
+    scenario: Scenario, places: Collection[int], *, keep_clock: bool = False
+) -> Scenario:
+    """Return a scenario with some of its elements; empty bundles go.
+
+    Args:
+        scenario: The scenario.
+        places: The places of the elements to keep among all of them.
+        keep_clock: Whether the clock still advances where a bundle went that moved it.
+    """
+    steps: list[Step] = []
+    at = 0
+    for step in scenario.steps:
+        if not isinstance(step, Add):
+            steps.append(step)
+            continue
+        elements = tuple(e for n, e in enumerate(step.elements, at) if n in places)
+        at += len(step.elements)
+        if elements:
+            steps.append(Add(elements, step.at, step.of))
+        elif keep_clock and step.at is not None:
+            steps.append(ClockMove(step.at))
+    return with_steps(scenario, steps)
+
+
+def with_steps(
     scenario: Scenario, steps: Sequence[Step], *, watermark: Instant | None = None
 ) -> Scenario:
+    """Return a scenario with other steps. O(steps).
+
+    Args:
+        scenario: The scenario.
+        steps: Its steps.
+        watermark: The watermark at the start; ``None``: that of the scenario.
+    """
     at = scenario.watermark_at_start if watermark is None else watermark
     made = Scenario(*scenario.inputs, start=scenario.start, watermark=at)
-    for step in steps:
-        made = made._with(step)
+    object.__setattr__(made, "steps", tuple(steps))
     return made

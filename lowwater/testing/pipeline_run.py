@@ -68,12 +68,14 @@ class PipelineRun(Traced):
         steps: What each step of the scenario gave, in order.
         key_names: The names of the keys of the output.
         recorded: The trace, if the run was traced.
+        build: What was run.
     """
 
     scenario: Arrivals
     steps: tuple[StepRun, ...]
     key_names: tuple[str, ...]
     recorded: Trace | None = field(default=None, compare=False, repr=False)
+    build: Build | None = field(default=None, compare=False, repr=False)
 
     @property
     def outputs(self) -> list[Any]:
@@ -212,7 +214,9 @@ def run_pipeline(
         driver = Embedded(scenario, build, after, trace=trace)
     _, *steps = driver.steps()  # before the first step nothing has arrived
     recorded = driver.trace if trace and isinstance(driver, Embedded) else None
-    return PipelineRun(scenario, tuple(map(StepRun.of, steps)), driver.built.keys, recorded)
+    return PipelineRun(
+        scenario, tuple(map(StepRun.of, steps)), driver.built.keys, recorded, build
+    )
 
 
 def _restarts(given: Iterable[int] | Literal["all"], steps: int) -> Collection[int]:

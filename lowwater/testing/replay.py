@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias, assert_never, final
 import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ManualClock
-from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
+from lowwater.engine.graph.graph import Flow, Graph, Read
 from lowwater.engine.records.admit_times import TimeFormat
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
@@ -25,7 +25,7 @@ from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.outcomes import RunOptions
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
-from lowwater.testing._inputs import columns_of, times_of
+from lowwater.testing._inputs import columns_of, times_of, with_other_sources
 from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.watermark import External
 
@@ -124,15 +124,6 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         idle_after_us=None,
         times=replace(read.times, unit="us"),
     )
-    made: dict[Stage, Stage] = {}
-    for stage in graph.stages:
-        flows = [
-            replace(flow, origin=new_read, times=new_read.times)
-            if isinstance(flow.origin, Read)
-            else replace(flow, origin=made[flow.origin])
-            for flow in stage.inputs
-        ]
-        made[stage] = replace(stage, inputs=tuple(flows))
     largest = max((len(s.elements) for s in scenario.steps if isinstance(s, Add)), default=1)
     options: RunOptions = {
         "clock": clock,
@@ -140,7 +131,7 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         "on_error": "dead_letter",  # a scenario may be all about invalid elements
         "bundle_size": max(50_000, largest),
     }
-    return Grounded(replace(pipeline, _stage=made[end]), options, watermark)
+    return Grounded(replace(pipeline, _stage=with_other_sources(end, {read: new_read})), options, watermark)
 
 
 @final

@@ -170,11 +170,14 @@ class Scenario(Arrivals):
         """Run the scenario through a pipeline that a function builds on its inputs.
 
         Each input is a stream with the columns ``time``, ``key`` and ``value``, or one per field
-        where values are mappings. A step is one bundle. The input ends only where the scenario says
+        where values are mappings. Or give a pipeline that is built already: the inputs take the
+        place of its sources, by their names (``named``), and an element's event time and key go to
+        the columns that the pipeline reads them from. A step is one bundle. The input ends only where the scenario says
         so, so that ``state_rows`` tells what remains before the end.
 
         Args:
-            build: A function from one stream for each input to whatever can be run, or a table.
+            build: A function from one stream for each input to whatever can be run, or a table; or
+                such a pipeline.
             runner: ``embedded``, or ``levels``: the functions that Spark calls for each key group,
                 without Spark, with the state read again at each step.
             restarts: After which steps, by number, the run stops, and another one resumes from what
@@ -207,7 +210,7 @@ class Scenario(Arrivals):
     ) -> ScenarioRun:
         check_scenario(self)
         driven = drive(self, windowing, aggregate, on_error, signs, trace=trace)
-        return ScenarioRun(self, windowing, **driven._asdict())
+        return ScenarioRun(self, windowing, **driven._asdict(), aggregate=aggregate)
 
     def to_markdown(self) -> str:
         """Return a Markdown table that :meth:`from_markdown` reads back.
@@ -287,6 +290,7 @@ class ScenarioRun(Traced):
         open_windows: Windows still open at the end.
         state_rows: Windows that still have state: the open ones, and the finished, unexpired ones.
         recorded: The trace, if the run was traced.
+        aggregate: What was aggregated.
     """
 
     scenario: Scenario
@@ -297,6 +301,7 @@ class ScenarioRun(Traced):
     open_windows: int
     state_rows: int
     recorded: Trace | None = field(default=None, compare=False, repr=False)
+    aggregate: Aggregates | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str:
         from lowwater.viz.output_html import Rejected, panes_html

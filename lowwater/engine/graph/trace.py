@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,6 +233,29 @@ class TracedSource:
     order: int = 0
 
 
+class TracedTurn(NamedTuple):
+    """One turn of a run: what arrived from a source, and where the sources then stood.
+
+    Turns in which nothing arrived and nothing moved are left out. A scenario that repeats the run
+    is made of these (:mod:`lowwater.testing.recorded`).
+
+    Args:
+        clock: The clock, int microseconds.
+        source: The number of the source that a bundle came from; ``None``: no bundle came.
+        first: The number of the first record of the bundle.
+        stop: The number behind that of its last record.
+        watermarks: The watermark of each source as stages see it: one that is idle follows others.
+        ended: Whether each source has ended.
+    """
+
+    clock: int
+    source: int | None
+    first: int
+    stop: int
+    watermarks: tuple[int, ...]
+    ended: tuple[bool, ...]
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class StageSample:
@@ -320,6 +343,7 @@ class Trace:
         sources: The watermark changes of each source, by name.
         read: The records of each source, by name, before any step; a sample if there are many.
         reads: The sources as the pipeline defines them, by name.
+        turns: The turns of the run, in order; the numbers of sources are places in ``reads``.
     """
 
     stages: tuple[StageTrace, ...]
@@ -327,6 +351,7 @@ class Trace:
     sources: Mapping[str, tuple[TracedSource, ...]] = field(default_factory=dict)
     read: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     reads: Mapping[str, Read] = field(default_factory=dict)
+    turns: Sequence[TracedTurn] = field(default=(), compare=False, repr=False)
 
     def stage(self, name: str | None = None) -> StageTrace:
         """Return the trace of a stage by name; of the last stage by default.

@@ -165,6 +165,11 @@ class TracedRecords(Sequence[Any]):
         self.total = total
         self.thinning = thinning
 
+    @property
+    def parts(self) -> tuple[TracedPart[Any], ...]:
+        """The batches that the records came in, in order."""
+        return self._records.parts
+
     def __len__(self) -> int:
         return len(self._records)
 

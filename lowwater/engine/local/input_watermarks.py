@@ -55,6 +55,11 @@ class InputWatermarks:
         """Return the lowest output watermark upstream of a stage (S-H3)."""
         return self._lowest(self._every[run.number])
 
+    def of_sources(self) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+        """Return the watermark of each source as stages see it, and whether it has ended."""
+        marks = self._marks
+        return tuple(followed(mark, marks) for mark in marks), tuple(mark.ended for mark in marks)
+
     def sides(self, run: StageRun) -> tuple[int, int] | None:
         """Return the watermarks of the sides of a join; ``None`` for another stage."""
         if run.number not in self._sides:

@@ -18,6 +18,7 @@ from lowwater.engine.graph.trace import (
     Trace,
     TracedMove,
     TracedSource,
+    TracedTurn,
     Tracing,
 )
 from lowwater.engine.graph.traced_parts import (
@@ -26,7 +27,7 @@ from lowwater.engine.graph.traced_parts import (
     drawn_at,
     sample_hashes,
 )
-from lowwater.engine.local.source_reader import SourceReader
+from lowwater.engine.local.source_reader import SourceCut, SourceReader
 from lowwater.engine.local.taken_bundles import TakenBundle
 from lowwater.engine.local.trace_pairs import PairColumns, TracedPairs
 from lowwater.engine.local.trace_parts import (
@@ -331,6 +332,10 @@ class Recorder:
         self._stood: dict[str, list[TracedSource]] = {name: [] for name in self._sources}
         self._stands: dict[str, tuple[Any, ...]] = {}
         self._errors: list[ErrorRecord] = []
+        self._turns: list[TracedTurn] = []
+        self._batch_first = [0 for _ in graph.reads]
+        self._coming: tuple[int, int, int] | None = None  # source, first record, stop
+        self._last: tuple[Any, ...] | None = None
 
     def stage(self, number: int) -> StageRecorder:
         """Return the recorder of a stage."""
@@ -341,9 +346,30 @@ class Recorder:
         if not records.length:
             return records
         at = self._graph.reads.index(read)
-        first = self._read[at].add(records)
+        first = self._batch_first[at] = self._read[at].add(records)
         self._read[at].thin(self._stages, at)
         return _numbered(records, first, at, len(self._graph.names))
+
+    def cut(self, read: Read, cut: SourceCut) -> None:
+        """Record which records the bundles of the next turn are made of."""
+        at, many = self._graph.reads.index(read), len(self._graph.names)
+        if not cut.bundles:
+            return
+        first = self._batch_first[at] + cut.start
+        spans = [(first, first + len(cut.times))]  # of steps that lose the numbers of records
+        codes = [TakenBundle.of(one, None, None, 0, 0).codes() for one in cut.bundles]
+        if all(code is not None and len(code) for code in codes):
+            spans = [(int(c.min()) // many, int(c.max()) // many + 1) for c in codes if c is not None]
+        self._coming = at, min(low for low, _ in spans), max(stop for _, stop in spans)
+
+    def turned(self, clock: int, watermarks: tuple[int, ...], ended: tuple[bool, ...]) -> None:
+        """Record the end of a turn, if anything arrived or moved."""
+        now = clock, watermarks, ended
+        if self._coming is None and now == self._last:
+            return
+        source, first, stop = (None, 0, 0) if self._coming is None else self._coming
+        self._turns.append(TracedTurn(clock, source, first, stop, watermarks, ended))
+        self._coming, self._last = None, now
 
     def failed(self, errors: Sequence[ErrorRecord]) -> None:
         """Record dead letters."""
@@ -377,6 +403,7 @@ class Recorder:
                 name: read.records() for name, read in zip(self._sources, self._read, strict=True)
             },
             reads=dict(zip(self._sources, self._graph.reads, strict=True)),
+            turns=tuple(self._turns),
         )
 
 

@@ -542,6 +542,8 @@ class LocalRun:
                 continue
             self.metrics.bundles += 1
             self._move_clock(reader.now() if cut.clock is None else cut.clock)
+            if self._recorder is not None:
+                self._recorder.cut(reader.read, cut)
             check = self._unit_checks[reader]
             for bundle in cut.bundles:
                 if check.is_open:
@@ -702,6 +704,8 @@ class LocalRun:
         clock = self._clock
         for reader in self.readers:
             recorder.stood(reader, clock, idle=reader.is_idle())
+        watermarks, ended = self._inputs.of_sources()
+        recorder.turned(clock, watermarks, ended)
         marks = self._inputs.report(clock)
         holders = {watermark.stage: watermark.held_by for watermark in marks}
         for run in self._stages:
