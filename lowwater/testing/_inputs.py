@@ -75,6 +75,15 @@ class ScenarioInput:
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         raise InternalError("the input of a scenario was read by a run")
 
+    @property
+    def writes_times(self) -> bool:
+        """Whether its values have the event time as the source writes it."""
+        place = self.place
+        return place is not None and any(
+            isinstance(element.value, Mapping) and place.time in element.value
+            for element in self.elements
+        )
+
     @cached_property
     def columns(self) -> Mapping[str, Column]:
         """All its elements as columns: the event time, the key, and those of the values."""
@@ -213,7 +222,8 @@ def _in_place(
     others = {
         read: replace(
             read, source=one, watermark=mark, clock=None, max_ahead_us=None, idle_after_us=None,
-            times=replace(read.times, unit="us"), arrives=False,
+            times=read.times if one.writes_times else replace(read.times, unit="us"),
+            arrives=False,
         )
         for read, one, mark in zip(reads, inputs, watermarks, strict=True)
     }  # fmt: skip

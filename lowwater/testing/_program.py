@@ -166,7 +166,7 @@ def _import_lines(lines: Iterable[str]) -> list[str]:
         else:
             whole.add(line)
     froms = {
-        module: f"from {module} import {', '.join(sorted(some, key=str.lower))}"
+        module: f"from {module} import {', '.join(sorted(some))}"
         for module, some in names.items()
     }
     std = [line for line in sorted(whole) if "lowwater" not in line]
@@ -179,9 +179,9 @@ def _import_lines(lines: Iterable[str]) -> list[str]:
 
 def _scenario(scenario: Scenario, literals: Literals) -> list[str]:
     first, *steps = call_parts(scenario, literals.value)
-    if first[1] == ["start='00:00:00'"]:
-        first = (first[0], [])
-    return [line for name, arguments in (first, *steps) for line in _call(name, arguments)]
+    default = f"start={show(Scenario().start)!r}"
+    head = first[0], [argument for argument in first[1] if argument != default]
+    return [line for name, arguments in (head, *steps) for line in _call(name, arguments)]
 
 
 def _call(name: str, arguments: Sequence[str]) -> list[str]:

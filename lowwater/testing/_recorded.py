@@ -140,9 +140,8 @@ def _elements(
 def _element(record: Any, time: Any, place: SourcePlace) -> ScenarioElement:
     if not isinstance(record, dict):
         return ScenarioElement(record, time, None, {})
-    value = dict(record)
-    value.pop(place.time, None)
-    key = None
+    # It keeps the event time as the source wrote it, which steps may read and joins emit.
+    value, key = dict(record), None
     if place.keys and value.get(place.keys[0]) is not None:
         key = value.pop(place.keys[0])
     return ScenarioElement(value, time, key, {})

@@ -120,13 +120,17 @@ class Selection:
         elif self.windows is not None:
             conditions.append(f"one.window in {literals.value(self.windows)}")
         elif self.span is not None:
-            conditions.append(f"one.{time} in {literals.value(self.span)}")
+            is_instant = self.span.end - self.span.start == 1
+            literal = literals.value(self.span.start if is_instant else self.span)
+            conditions.append(f"one.{time} {'==' if is_instant else 'in'} {literal}")
         return f"[one for one in {name} if {' and '.join(conditions)}]"
 
     def __str__(self) -> str:
         if self.span is None:
             return f"key {shown(self.key)}"
         times = Times.of(self.span.start)
+        if not self.windows and self.span.end - self.span.start == 1:
+            return f"key {shown(self.key)}, at {times.at(self.span.start)} on {times.day}"
         spans = self.windows or (self.span,)
         texts = " and ".join(times.window(one) for one in spans)
         return f"key {shown(self.key)}, {texts} on {times.day}"

@@ -20,12 +20,24 @@ Holds: TypeAlias = Callable[[Scenario], bool]
 
 def shrunk(scenario: Scenario, holds: Holds) -> Scenario:
     """Return a smaller scenario for which something holds that holds for this one."""
-    scenario = _without_clock(scenario, holds)
+    scenario = _without_clock(_begun(scenario, holds), holds)
     scenario = _fewer_elements(scenario, holds)
     scenario = _fewer_moves(scenario, holds)
     scenario = _fewer_bundles(scenario, holds)
     scenario = _fewer_elements(scenario, holds)
     return _fewer_fields(scenario, holds)
+
+
+def _begun(scenario: Scenario, holds: Holds) -> Scenario:
+    """Leave out the last steps, by bisection: what a window has emitted is not undone by more."""
+    low, high = 0, len(scenario.steps)
+    while low < high:
+        middle = (low + high) // 2
+        if holds(with_steps(scenario, scenario.steps[:middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return with_steps(scenario, scenario.steps[:high])
 
 
 def _without_clock(scenario: Scenario, holds: Holds) -> Scenario:
