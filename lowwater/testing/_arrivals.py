@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe, nearest
@@ -47,11 +47,15 @@ class ScenarioElement:
 @final
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A bundle arrives at the input ``of``; the clock moves to ``at`` first."""
+    """A bundle arrives at the input ``of``; the clock moves to ``at`` first.
+
+    In the same turn, once the bundle is in, the watermark of the input moves to ``watermark``.
+    """
 
     elements: tuple[ScenarioElement, ...]
     at: Instant | None = None
     of: str | None = None
+    watermark: Instant | None = None
 
 
 @final
@@ -105,7 +109,11 @@ class Arrivals:
         object.__setattr__(self, "steps", ())
 
     def add(
-        self, *elements: ElementLike, at: MomentLike | None = None, to: str | None = None
+        self,
+        *elements: ElementLike,
+        at: MomentLike | None = None,
+        to: str | None = None,
+        watermark: MomentLike | None = None,
     ) -> Self:
         """Return the scenario with one more bundle of ``(value, event time, key)`` elements.
 
@@ -113,6 +121,10 @@ class Arrivals:
             *elements: The elements. A value that is a mapping has a column for each field.
             at: Where the clock moves first.
             to: The input that they come to, in a scenario of several inputs.
+            watermark: Where the input's watermark moves in the same turn, once they are in, as an
+                estimator does that has seen them. By :meth:`watermark` it moves in a turn of its
+                own, and what the bundle and the watermark have a stage emit reaches the next stage
+                in two bundles.
 
         Raises:
             InvalidArgument: There are no elements, or one is not such a tuple; or there is no such
@@ -131,7 +143,8 @@ class Arrivals:
                 hint=f'Say which it comes to: .add(..., to="{self.inputs[0]}")',
             )
         self._check_input(to, "to", "add")
-        return self._with(Add(tuple(map(_element, elements)), _maybe(at), to))
+        mark = None if watermark is None else moment(watermark, name="watermark")
+        return self._with(Add(tuple(map(_element, elements)), _maybe(at), to, mark))
 
     def watermark(
         self, to: MomentLike, *, at: MomentLike | None = None, of: str | None = None
@@ -159,6 +172,21 @@ class Arrivals:
         """
         self._check_input(of, "of", "end")
         return self._with(InputEnd(_maybe(at), of))
+
+    def apart(self) -> Self:
+        """Return the scenario with each advance of the watermark as a step of its own."""
+        if not any(isinstance(step, Add) and step.watermark is not None for step in self.steps):
+            return self
+        steps: list[Step] = []
+        for step in self.steps:
+            if isinstance(step, Add) and step.watermark is not None:
+                steps.append(replace(step, watermark=None))
+                steps.append(WatermarkMove(step.watermark, of=step.of))
+            else:
+                steps.append(step)
+        same = type(self)(*self.inputs, start=self.start, watermark=self.watermark_at_start)
+        object.__setattr__(same, "steps", tuple(steps))
+        return same
 
     @property
     def elements(self) -> tuple[ScenarioElement, ...]:

@@ -128,12 +128,13 @@ class BuiltPipeline:
 _PIPELINES = (Runnable, Table, BuiltPipeline)
 
 
-def inputs_of(scenario: Arrivals, build: Build) -> tuple[ScenarioInput, ...]:
+def inputs_of(scenario: Arrivals, build: Build | None = None) -> tuple[ScenarioInput, ...]:
     """Return the inputs of a scenario; one that names none has one.
 
     Args:
         scenario: The scenario.
-        build: What is built on them, or the pipeline whose sources they take the place of.
+        build: What is built on them, or the pipeline whose sources they take the place of;
+            ``None``: a function.
 
     Raises:
         InvalidArgument: The pipeline has other sources.

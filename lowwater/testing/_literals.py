@@ -96,8 +96,8 @@ class Literals:
         try:
             tree = _Prefixed().visit(ast.parse(text, mode="eval"))
             code = ast.unparse(tree)
-            # Its own repr, with names of this library and literals: no text of others is run.
-            same = eval(code, {"lw": lowwater}) == value
+            # The repr of a value, in which all names are this library's.
+            same = eval(code, {"lw": lowwater}) == value  # noqa: S307
         except (SyntaxError, _Foreign, InvalidArgument):
             return None
         if not same:

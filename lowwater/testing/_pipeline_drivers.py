@@ -109,6 +109,8 @@ class Moves:
                     )
                 first = self._taken[at]
                 self._taken[at] += len(elements)
+                if step.watermark is not None:
+                    self.watermarks[at] = max(self.watermarks[at], int(step.watermark))
                 return at, first, self._taken[at]
             case WatermarkMove(to, of=of):
                 for at in self._of(of):

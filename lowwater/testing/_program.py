@@ -166,8 +166,7 @@ def _import_lines(lines: Iterable[str]) -> list[str]:
         else:
             whole.add(line)
     froms = {
-        module: f"from {module} import {', '.join(sorted(some))}"
-        for module, some in names.items()
+        module: f"from {module} import {', '.join(sorted(some))}" for module, some in names.items()
     }
     std = [line for line in sorted(whole) if "lowwater" not in line]
     std += [froms.pop(name) for name in ("decimal", "uuid") if name in froms]
@@ -193,9 +192,7 @@ def _call(name: str, arguments: Sequence[str]) -> list[str]:
     return [f"{name}(", *(f"{indent}{_ONE}{one}," for one in arguments), f"{indent})"]
 
 
-def _assertion(
-    name: str, checked: str, fields: Sequence[str], rows: Sequence[str]
-) -> list[str]:
+def _assertion(name: str, checked: str, fields: Sequence[str], rows: Sequence[str]) -> list[str]:
     expected = [f"[{', '.join(rows)}]"]
     if len(rows) > 1 or len(expected[0]) > _WIDTH - 3 * len(_ONE):
         expected = ["[", *(f"{_ONE}{row}," for row in rows), "]"]

@@ -41,9 +41,6 @@ def scenario_of(
 ) -> Scenario:
     """Return what arrived in a run as a scenario, with or without the rest of its records.
 
-    A bundle and the advance of the watermark that it causes are one turn of the run, and two steps
-    of the scenario.
-
     Args:
         trace: The trace of the run.
         graph: Its graph.
@@ -71,11 +68,11 @@ def _steps(
     turns: Sequence[TracedTurn],
     names: Sequence[str | None],
     elements: Sequence[Mapping[int, ScenarioElement]],
-    clock: int,
+    start: int,
     *,
     every_turn: bool,
 ) -> Iterator[Step]:
-    at = TracedTurn(clock, None, 0, 0, (START_OF_TIME,) * len(names), (False,) * len(names))
+    at = TracedTurn(start, None, 0, 0, (START_OF_TIME,) * len(names), (False,) * len(names))
     waiting: TracedTurn | None = None  # where clock and watermarks are, but not in the scenario yet
     for turn in turns:
         bundle: tuple[ScenarioElement, ...] = ()
@@ -87,8 +84,14 @@ def _steps(
                 yield from _moves(at, waiting, names)
                 at = waiting
             to = None if turn.source is None else names[turn.source]
-            yield Add(bundle, Instant(turn.clock) if turn.clock > at.clock else None, to)
-            at = at._replace(clock=max(at.clock, turn.clock))
+            clock = Instant(turn.clock) if turn.clock > at.clock else None
+            mark, own = None, turn.source or 0
+            if turn.watermarks[own] > at.watermarks[own] and not turn.ended[own]:
+                mark = Instant(turn.watermarks[own])
+            yield Add(bundle, clock, to, mark)
+            marks = list(at.watermarks)
+            marks[own] = max(marks[own], turn.watermarks[own]) if mark else marks[own]
+            at = at._replace(clock=max(at.clock, turn.clock), watermarks=tuple(marks))
         waiting = turn
         if every_turn:
             yield from _moves(at, waiting, names)

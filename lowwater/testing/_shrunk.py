@@ -25,6 +25,7 @@ def shrunk(scenario: Scenario, holds: Holds) -> Scenario:
     scenario = _fewer_moves(scenario, holds)
     scenario = _fewer_bundles(scenario, holds)
     scenario = _fewer_elements(scenario, holds)
+    scenario = _fewer_marks(scenario, holds)
     return _fewer_fields(scenario, holds)
 
 
@@ -42,7 +43,9 @@ def _begun(scenario: Scenario, holds: Holds) -> Scenario:
 
 def _without_clock(scenario: Scenario, holds: Holds) -> Scenario:
     """Stop the clock, if nothing depends on it: a pane's ``emitted_at`` then says nothing."""
-    steps = [replace(step, at=None) for step in scenario.steps if not isinstance(step, ClockMove)]
+    steps: list[Step] = [
+        replace(step, at=None) for step in scenario.steps if not isinstance(step, ClockMove)
+    ]
     blank = Scenario(*scenario.inputs, watermark=scenario.watermark_at_start)
     still = with_steps(blank, steps)
     return still if holds(still) else scenario
@@ -50,7 +53,7 @@ def _without_clock(scenario: Scenario, holds: Holds) -> Scenario:
 
 def _fewer_elements(scenario: Scenario, holds: Holds) -> Scenario:
     def of(left: Sequence[int]) -> Scenario:
-        return only_elements(scenario, frozenset(left), keep_clock=True)
+        return only_elements(scenario, frozenset(left), keep_moves=True)
 
     return of(fewest_of(len(scenario.elements), lambda left: holds(of(left))))
 
@@ -82,6 +85,25 @@ def _fewer_moves(scenario: Scenario, holds: Holds) -> Scenario:
     return untimed(fewest_of(len(timed), lambda left: holds(untimed(left))))
 
 
+def _fewer_marks(scenario: Scenario, holds: Holds) -> Scenario:
+    """Leave out advances of the watermark that come in one turn with a bundle."""
+    places = [
+        at
+        for at, step in enumerate(scenario.steps)
+        if isinstance(step, Add) and step.watermark is not None
+    ]
+
+    def only(left: Sequence[int]) -> Scenario:
+        gone = set(places) - {places[at] for at in left}
+        steps: list[Step] = [
+            replace(step, watermark=None) if isinstance(step, Add) and at in gone else step
+            for at, step in enumerate(scenario.steps)
+        ]
+        return with_steps(scenario, steps)
+
+    return only(fewest_of(len(places), lambda left: holds(only(left))))
+
+
 def _fewer_bundles(scenario: Scenario, holds: Holds) -> Scenario:
     """Put bundles together that follow one another."""
     steps = scenario.steps
@@ -91,6 +113,7 @@ def _fewer_bundles(scenario: Scenario, holds: Holds) -> Scenario:
         if isinstance(now := steps[at], Add)
         and isinstance(before := steps[at - 1], Add)
         and now.of == before.of
+        and before.watermark is None
     ]
 
     def joined(left: Sequence[int]) -> Scenario:
@@ -100,7 +123,9 @@ def _fewer_bundles(scenario: Scenario, holds: Holds) -> Scenario:
             last = made[-1] if made else None
             if at in borders and at not in kept and isinstance(last, Add):
                 assert isinstance(step, Add)
-                made[-1] = replace(last, elements=last.elements + step.elements)
+                made[-1] = replace(
+                    last, elements=last.elements + step.elements, watermark=step.watermark
+                )
             else:
                 made.append(step)
         return with_steps(scenario, made)

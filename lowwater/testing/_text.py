@@ -57,6 +57,8 @@ def call_parts(
         texts = list(map(written, arguments))
         if step.at is not None and name != "clock":
             texts.append(f"at={show(step.at)!r}")
+        if isinstance(step, Add) and step.watermark is not None:
+            texts.append(f"watermark={show(step.watermark)!r}")
         texts += [f"{argument}={of!r}" for argument, of in _input_of(step).items()]
         yield f".{name}", texts
 
@@ -119,10 +121,11 @@ def _step_rows(step: Step, more: Sequence[str]) -> Iterator[list[str]]:
     at = _SAME if step.at is None else str(show(step.at))
     if name == "clock":
         yield [at]
-    elif name == "add":
-        for element in step.elements:  # type: ignore[union-attr]  # _parts says it is an Add
-            yield [at, "", *_element_cells(element, more)]
-            at = ""
+    elif isinstance(step, Add):
+        mark = "" if step.watermark is None else str(show(step.watermark))
+        for element in step.elements:
+            yield [at, mark, *_element_cells(element, more)]
+            at = mark = ""
     else:
         yield [at, str(arguments[0]) if arguments else _END]
 
@@ -169,6 +172,7 @@ def _from_rows(
     bundle: list[Any] = []
     at: str = _SAME
     of: str | None = None
+    mark = ""
     for row, (number, cells) in enumerate(rows[1:], 1):
         if len(cells) != len(_HEAD) + len(more):
             raise InvalidArgument(
@@ -177,10 +181,11 @@ def _from_rows(
                 hint=f"Give it {len(_HEAD) + len(more)}, as the head has",
             )
         if cells[0] and bundle:
-            scenario = scenario.add(*bundle, at=_at(at), to=of)
+            scenario = scenario.add(*bundle, at=_at(at), to=of, watermark=_maybe_time(mark))
             bundle = []
         if cells[0]:
             at, of = cells[0], (inputs[row] or None) if inputs else None
+            mark = cells[1] if cells[3] else ""
         if cells[3]:
             bundle.append(_element(cells, more))
         elif cells[1] == _END:
@@ -189,7 +194,9 @@ def _from_rows(
             scenario = scenario.watermark(_time(cells[1]), at=_at(at), of=of)
         else:
             scenario = scenario.clock(_time(at))
-    return scenario.add(*bundle, at=_at(at), to=of) if bundle else scenario
+    if not bundle:
+        return scenario
+    return scenario.add(*bundle, at=_at(at), to=of, watermark=_maybe_time(mark))
 
 
 def _element(cells: list[str], more: list[str]) -> tuple[Any, ...]:
@@ -206,6 +213,10 @@ def _element(cells: list[str], more: list[str]) -> tuple[Any, ...]:
 
 def _at(cell: str) -> Any:
     return None if cell == _SAME else _time(cell)
+
+
+def _maybe_time(cell: str) -> Any:
+    return _time(cell) if cell else None
 
 
 def _time(cell: str) -> Any:
@@ -252,8 +263,9 @@ def _step_data(step: Step) -> dict[str, Any]:
     name, arguments = _parts(step)
     at: dict[str, Any] = {} if step.at is None or name == "clock" else {"at": show(step.at)}
     at |= _input_of(step)
-    if name == "add":
-        return {name: [_plain(element) for element in arguments], **at}
+    if isinstance(step, Add):
+        mark = {} if step.watermark is None else {"watermark": show(step.watermark)}
+        return {name: [_plain(element) for element in arguments], **at, **mark}
     return {name: arguments[0] if arguments else True, **at}
 
 
@@ -291,7 +303,12 @@ def from_data(data: dict[str, Any], kind: type[ArrivalsT]) -> ArrivalsT:
         match step:
             case {"add": elements, **rest}:
                 parts = [*_elements(elements, f"$.steps[{number}].add")]
-                scenario = scenario.add(*parts, at=rest.get("at"), to=rest.get("to"))
+                scenario = scenario.add(
+                    *parts,
+                    at=rest.get("at"),
+                    to=rest.get("to"),
+                    watermark=rest.get("watermark"),
+                )
             case {"watermark": to, **rest}:
                 scenario = scenario.watermark(to, at=rest.get("at"), of=rest.get("of"))
             case {"clock": to}:

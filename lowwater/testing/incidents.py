@@ -18,7 +18,8 @@ from lowwater.engine.graph.traced_parts import TracedRecords
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, describe
 from lowwater.explain.incident import Incident as Incident
 from lowwater.pipeline.forms import ElementForm, PaneForm
-from lowwater.pipeline.result import Result, Traced
+from lowwater.pipeline.result import Result
+from lowwater.pipeline.traced import Traced
 from lowwater.testing._inputs import Build, BuiltPipeline, built_on, inputs_of
 from lowwater.testing._program import GIVEN, Call, imported, program, windowed, windows
 from lowwater.testing._recorded import records_behind, scenario_of
@@ -116,9 +117,7 @@ def _shrunk_incident(subject: _Subject, selection: Selection) -> Incident:
     taken = _taken(selection, ran)
     is_alone = len(taken.outputs) == len(_outputs(ran)), len(taken.late) == len(ran.late)
     for call in subject.calls:
-        code = program(
-            scenario, call, selection, taken, is_alone=is_alone, before=subject.before
-        )
+        code = program(scenario, call, selection, taken, is_alone=is_alone, before=subject.before)
         if call.parameters or call is subject.calls[-1] or _passes(code):
             return Incident(scenario, code, taken.outputs, taken.late, subject.before)
     raise InternalError("a test of an incident has no call")
@@ -129,7 +128,7 @@ def _passes(code: str) -> bool:
     names: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(code, names)  # made of this library's own calls, and of literals
+        exec(code, names)  # noqa: S102  # made of this library's own calls, and of literals
         try:
             names["test_incident"]()
         except (AssertionError, LowwaterError):
@@ -156,7 +155,7 @@ def _taken(selection: Selection, ran: Ran) -> Selected:
 
 
 def _alone(scenario: Scenario) -> Callable[[Selection], Iterator[Scenario]]:
-    return lambda selection: iter([scenario])
+    return lambda _: iter([scenario])
 
 
 def _differs() -> InvalidArgument:
@@ -220,7 +219,9 @@ def _of_result(run: Result) -> _Subject:
         behind = records_behind(trace, sources, selection.key, selection.windows)
         for numbers in ([behind] if behind is not None else []) + [None]:
             for every_turn in (False, True):
-                yield scenario_of(trace, graph, numbers, every_turn=every_turn)
+                scenario = scenario_of(trace, graph, numbers, every_turn=every_turn)
+                yield scenario.apart()  # which reads better, and mostly gives the same
+                yield scenario
 
     return _Subject(
         run.panes if stage.work.emits_panes else run.elements(),

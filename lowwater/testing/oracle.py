@@ -46,7 +46,7 @@ from lowwater.testing._oracle_triggers import (
     watermark_wakes,
 )
 from lowwater.testing._oracle_windows import fillable, merge_sets, opens_next, windows_of
-from lowwater.testing.scenario import Scenario, check_scenario
+from lowwater.testing.scenario import Scenario, of_one_input
 from lowwater.time import END_OF_TIME, Instant, saturating_add
 from lowwater.windows import Window
 
@@ -155,7 +155,7 @@ def run(
             away (S-C5).
     """
     functions = aggregate if isinstance(aggregate, Mapping) else {"value": aggregate}
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     oracle = _Oracle(windowing, functions, scenario.start, scenario.watermark_at_start)
     oracle.signs, oracle.differing = signs, differing
     for step in scenario.steps:

@@ -6,10 +6,18 @@ The laws of :mod:`lowwater.testing.laws` compare a scenario with these.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from lowwater.errors import InvalidArgument
-from lowwater.testing._arrivals import Add, ClockMove, InputEnd, ScenarioElement, Step, WatermarkMove
-from lowwater.testing.scenario import Scenario, check_scenario
+from lowwater.testing._arrivals import (
+    Add,
+    ClockMove,
+    InputEnd,
+    ScenarioElement,
+    Step,
+    WatermarkMove,
+)
+from lowwater.testing.scenario import Scenario, of_one_input
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, saturating_add
 
 
@@ -27,7 +35,7 @@ def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
     >>> waiting(Scenario().watermark("12:05").add((1, "12:00", "A")))
     Scenario(start='00:00:00').watermark('12:00:00').add((1, '12:00:00', 'A'))
     """
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     earliest = END_OF_TIME
     limits: list[int] = []
     for step in reversed(scenario.steps):
@@ -47,6 +55,7 @@ def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
 
 def until_all_came(scenario: Scenario) -> Scenario:
     """Return the scenario with a watermark that does not advance before the last element."""
+    scenario = of_one_input(scenario)
     last = max((n for n, step in enumerate(scenario.steps) if isinstance(step, Add)), default=-1)
     steps = [
         WatermarkMove(Instant(START_OF_TIME), step.at)
@@ -70,7 +79,7 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
     >>> reordered(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1, 0])
     Scenario(start='00:00:00').add((2, '12:01:00', 'A'), (1, '12:00:00', 'A'))
     """
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     elements = scenario.elements
     if sorted(order) != list(range(len(elements))):
         raise InvalidArgument(
@@ -97,7 +106,7 @@ def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
     >>> rebundled(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1])
     Scenario(start='00:00:00').add((1, '12:00:00', 'A')).add((2, '12:01:00', 'A'))
     """
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     if not sizes or min(sizes) < 1:
         raise InvalidArgument(
             f"sizes={list(sizes)!r} are not sizes of bundles", hint="Give ints of at least 1"
@@ -119,7 +128,7 @@ def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
 
 def ended(scenario: Scenario) -> Scenario:
     """Return the scenario with the end of its input, if it has none."""
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     if scenario.steps and isinstance(scenario.steps[-1], InputEnd):
         return scenario
     return scenario.end()
@@ -166,14 +175,14 @@ def _sortable(element: ScenarioElement) -> int:
 
 
 def only_elements(
-    scenario: Scenario, places: Collection[int], *, keep_clock: bool = False
+    scenario: Scenario, places: Collection[int], *, keep_moves: bool = False
 ) -> Scenario:
     """Return a scenario with some of its elements; empty bundles go.
 
     Args:
         scenario: The scenario.
         places: The places of the elements to keep among all of them.
-        keep_clock: Whether the clock still advances where a bundle went that moved it.
+        keep_moves: Whether clock and watermark still advance where a bundle went that moved them.
     """
     steps: list[Step] = []
     at = 0
@@ -184,8 +193,10 @@ def only_elements(
         elements = tuple(e for n, e in enumerate(step.elements, at) if n in places)
         at += len(step.elements)
         if elements:
-            steps.append(Add(elements, step.at, step.of))
-        elif keep_clock and step.at is not None:
+            steps.append(replace(step, elements=elements))
+        elif keep_moves and step.watermark is not None:
+            steps.append(WatermarkMove(step.watermark, step.at, step.of))
+        elif keep_moves and step.at is not None:
             steps.append(ClockMove(step.at))
     return with_steps(scenario, steps)
 

@@ -12,7 +12,7 @@ from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.forms import Element
-from lowwater.pipeline.result import Traced
+from lowwater.pipeline.traced import Traced
 from lowwater.testing._arrivals import Arrivals
 from lowwater.testing._inputs import Build
 from lowwater.testing._pipeline_drivers import Embedded, InLevels, Taken
@@ -214,9 +214,7 @@ def run_pipeline(
         driver = Embedded(scenario, build, after, trace=trace)
     _, *steps = driver.steps()  # before the first step nothing has arrived
     recorded = driver.trace if trace and isinstance(driver, Embedded) else None
-    return PipelineRun(
-        scenario, tuple(map(StepRun.of, steps)), driver.built.keys, recorded, build
-    )
+    return PipelineRun(scenario, tuple(map(StepRun.of, steps)), driver.built.keys, recorded, build)
 
 
 def _restarts(given: Iterable[int] | Literal["all"], steps: int) -> Collection[int]:

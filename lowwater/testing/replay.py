@@ -26,7 +26,7 @@ from lowwater.pipeline.outcomes import RunOptions
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
 from lowwater.testing._inputs import columns_of, times_of, with_other_sources
-from lowwater.testing.scenario import Scenario, check_scenario
+from lowwater.testing.scenario import Scenario, of_one_input
 from lowwater.watermark import External
 
 Testable: TypeAlias = Pipeline | Callable[[Stream], Pipeline]
@@ -100,7 +100,7 @@ class Grounded:
 
 def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
     """Return a pipeline with a scenario in place of its source. O(stages)."""
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     end = pipeline._stage
     graph = Graph.of([end])
     if len(graph.reads) != 1:
@@ -131,7 +131,8 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         "on_error": "dead_letter",  # a scenario may be all about invalid elements
         "bundle_size": max(50_000, largest),
     }
-    return Grounded(replace(pipeline, _stage=with_other_sources(end, {read: new_read})), options, watermark)
+    stage = with_other_sources(end, {read: new_read})
+    return Grounded(replace(pipeline, _stage=stage), options, watermark)
 
 
 @final

@@ -12,7 +12,7 @@ from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe
-from lowwater.pipeline.result import Traced
+from lowwater.pipeline.traced import Traced
 from lowwater.testing import _text
 from lowwater.testing._arrivals import Arrivals
 from lowwater.testing._drive import Aggregates, drive
@@ -172,8 +172,8 @@ class Scenario(Arrivals):
         Each input is a stream with the columns ``time``, ``key`` and ``value``, or one per field
         where values are mappings. Or give a pipeline that is built already: the inputs take the
         place of its sources, by their names (``named``), and an element's event time and key go to
-        the columns that the pipeline reads them from. A step is one bundle. The input ends only where the scenario says
-        so, so that ``state_rows`` tells what remains before the end.
+        the columns that the pipeline reads them from. A step is one bundle. The input ends only
+        where the scenario says so, so that ``state_rows`` tells what remains before the end.
 
         Args:
             build: A function from one stream for each input to whatever can be run, or a table; or
@@ -208,8 +208,7 @@ class Scenario(Arrivals):
         *,
         trace: bool = False,
     ) -> ScenarioRun:
-        check_scenario(self)
-        driven = drive(self, windowing, aggregate, on_error, signs, trace=trace)
+        driven = drive(of_one_input(self), windowing, aggregate, on_error, signs, trace=trace)
         return ScenarioRun(self, windowing, **driven._asdict(), aggregate=aggregate)
 
     def to_markdown(self) -> str:
@@ -255,8 +254,10 @@ class Scenario(Arrivals):
                 printer.text(step)
 
 
-def check_scenario(value: object) -> None:
-    """Raise for what was given as a scenario of one input and is none.
+def of_one_input(value: object) -> Scenario:
+    """Return a scenario of one input, with each advance of the watermark as a step of its own.
+
+    For one stage, that makes no difference.
 
     Raises:
         InvalidArgument: It is something else, such as the next argument, or has several inputs.
@@ -274,6 +275,7 @@ def check_scenario(value: object) -> None:
             where="lowwater.testing",
             hint="Use scenario.run_pipeline(lambda left, right: ...), or a scenario of one input",
         )
+    return value.apart()
 
 
 @final

@@ -36,7 +36,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, load_extra
 from lowwater.testing._moments import MomentLike, moment
 from lowwater.testing.orders import rebundled, reordered
-from lowwater.testing.scenario import Scenario, check_scenario
+from lowwater.testing.scenario import Scenario, of_one_input
 from lowwater.time import START_OF_TIME, DurationLike, Instant, duration
 from lowwater.triggers import (
     AfterAll,
@@ -410,7 +410,7 @@ def reorderings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
     Raises:
         InvalidArgument: It is not a scenario.
     """
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     numbers = list(range(len(scenario.elements)))
     return st.permutations(numbers).map(lambda order: reordered(scenario, order))
 
@@ -421,7 +421,7 @@ def bundlings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
     Raises:
         InvalidArgument: It is not a scenario.
     """
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     most = max(1, min(6, len(scenario.elements)))
     sizes = st.lists(st.integers(1, most), min_size=1, max_size=6)
     return sizes.map(lambda some: rebundled(scenario, some))

@@ -39,9 +39,9 @@ def rows(pick: random.Random, count: int = 60) -> list[dict[str, Any]]:
 
 def stream(pick: random.Random, name: str, **options: Any) -> lw.Stream:
     watermark = lw.BoundedDisorder(f"{pick.randrange(5)}s")
-    return lw.from_iterable(
-        rows(pick), time="at", unit="us", watermark=watermark, **options
-    ).named(name)
+    return lw.from_iterable(rows(pick), time="at", unit="us", watermark=watermark, **options).named(
+        name
+    )
 
 
 def trigger(pick: random.Random) -> lw.Trigger:
@@ -131,7 +131,7 @@ def joined(pick: random.Random) -> Any:
         on="name",
         within="6s",
         how=pick.choice(["inner", "left", "outer"]),
-        
+        unmatched=pick.choice(["final", "early"]),
     )
 
 
@@ -154,7 +154,7 @@ class Running:
 
 @pipeline
 def process(pick: random.Random) -> Any:
-    order = pick.choice(["arrival", "event_time"])
+    order: Any = pick.choice(["arrival", "event_time"])
     return stream(pick, "plays").key_by("name").process(Running(), order=order)
 
 
@@ -176,6 +176,7 @@ def pattern(pick: random.Random) -> Any:
 
 def questions(result: lw.Result, pick: random.Random, count: int) -> Iterator[tuple[Any, Any]]:
     """Yield keys with windows of which a run emitted something, or from which it dropped some."""
+    asked: list[tuple[Any, Any]]
     if result._stage.work.emits_panes:
         asked = [(pane.key, pane.window) for pane in result.panes]
         asked += [(late.key, late.window) for late in result.late if late.window is not None]

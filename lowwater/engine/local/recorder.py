@@ -357,9 +357,10 @@ class Recorder:
             return
         first = self._batch_first[at] + cut.start
         spans = [(first, first + len(cut.times))]  # of steps that lose the numbers of records
-        codes = [TakenBundle.of(one, None, None, 0, 0).codes() for one in cut.bundles]
-        if all(code is not None and len(code) for code in codes):
-            spans = [(int(c.min()) // many, int(c.max()) // many + 1) for c in codes if c is not None]
+        found = [TakenBundle.of(one, None, None, 0, 0).codes() for one in cut.bundles]
+        codes = [code for code in found if code is not None and len(code)]
+        if len(codes) == len(found):
+            spans = [(int(code.min()) // many, int(code.max()) // many + 1) for code in codes]
         self._coming = at, min(low for low, _ in spans), max(stop for _, stop in spans)
 
     def turned(self, clock: int, watermarks: tuple[int, ...], ended: tuple[bool, ...]) -> None:

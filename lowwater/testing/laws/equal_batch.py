@@ -14,7 +14,7 @@ from lowwater.testing._broken import Broken
 from lowwater.testing._fewest import fewest
 from lowwater.testing._inputs import Build, built_on, inputs_of
 from lowwater.testing.orders import _sortable, ended, some_bundlings, some_orders
-from lowwater.testing.scenario import Scenario, check_scenario
+from lowwater.testing.scenario import Scenario, of_one_input
 from lowwater.watermark import External
 
 
@@ -112,7 +112,7 @@ def check_over_equal_batch(build: Build, scenario: Scenario, *others: Scenario) 
 
 
 def _check(law: _Law, build: Build, scenario: Scenario, others: Sequence[Scenario]) -> None:
-    check_scenario(scenario)
+    scenario = of_one_input(scenario)
     lateness = _lateness(law, build, scenario)
     for each in (scenario, *(others or _some(scenario))):
         whole = ended(each)
@@ -129,7 +129,7 @@ def _check(law: _Law, build: Build, scenario: Scenario, others: Sequence[Scenari
 
 def _lateness(law: _Law, build: Build, scenario: Scenario) -> int:
     """Return the allowed lateness of the stage that is built, in microseconds."""
-    inputs = inputs_of(scenario)
+    inputs = inputs_of(scenario, build)
     stage = built_on(build, inputs, [External() for _ in inputs]).stage
     if stage.work.stored_as != law.kind:
         raise InvalidArgument(

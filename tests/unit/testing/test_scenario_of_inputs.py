@@ -168,7 +168,7 @@ def test_texts() -> None:
         ),
         (lambda: CLICKS.run_pipeline(lambda a, b: a.table(key="key")), "does not read the input"),
         (lambda: CLICKS.run_pipeline(lambda a, b: 5), "returned 5 .*, which cannot be run"),
-        (lambda: CLICKS.run_pipeline(ANY), "is not a function"),
+        (lambda: CLICKS.run_pipeline(ANY), "is neither a function nor a pipeline"),
         (lambda: CLICKS.run_pipeline(clicked, runner=ANY), "5 .* is not known"),
         (lambda: CLICKS.run_pipeline(clicked, restarts=[9]), "are not numbers of steps"),
         (lambda: CLICKS.run_pipeline(clicked, restarts=[1], trace=True), "has no trace"),
