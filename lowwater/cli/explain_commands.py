@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from lowwater.testing.scenario import ScenarioRun
 
 
-_TARGET = "module:pipeline or file.py:pipeline"
+TARGET = "module:pipeline or file.py:pipeline"
 _BUNDLE_OF_RUN = 50_000
+_NAIVE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.]\d+)?)?")
 _SCENARIO = """\
 With --scenario, the elements come from a file that Scenario.to_markdown() or .to_yaml() wrote, and
 only the windowing and the aggregates of the pipeline's last stage are used."""
@@ -36,9 +38,11 @@ def add_commands(commands: Any) -> None:
         "latenesses.\n\n" + _SCENARIO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    explain.add_argument("target", metavar="TARGET", help=_TARGET)
+    explain.add_argument("target", metavar="TARGET", help=TARGET)
     explain.add_argument("--key", help="the key; a Python literal such as 7 or ('a', 1), or text")
-    explain.add_argument("--window", metavar="AT", help="an instant in the window, or START..END")
+    explain.add_argument(
+        "--window", metavar="AT", help="an instant in the window, or START..END, in UTC unless it says otherwise"
+    )
     explain.add_argument(
         "--element", metavar="RECORD", help="the element: a Python literal, such as \"{'id': 7}\""
     )
@@ -51,8 +55,8 @@ def add_commands(commands: Any) -> None:
         "if any differ.\n\n" + _SCENARIO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    diff.add_argument("target", metavar="A", help=_TARGET)
-    diff.add_argument("other", metavar="B", help=_TARGET)
+    diff.add_argument("target", metavar="A", help=TARGET)
+    diff.add_argument("other", metavar="B", help=TARGET)
     _add_run(diff)
     check = commands.add_parser(
         "check",
@@ -60,7 +64,7 @@ def add_commands(commands: Any) -> None:
         description="Report likely mistakes in a pipeline, without running it. The exit status is "
         "1 if there are errors or warnings.",
     )
-    check.add_argument("target", metavar="TARGET", help=_TARGET)
+    check.add_argument("target", metavar="TARGET", help=TARGET)
     check.add_argument(
         "--runner",
         choices=("embedded", "spark"),
@@ -131,7 +135,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
+def known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
     """Parse a key: as a literal, unless only the text itself is a key of a stage."""
     key = _literal(text)
     keys = [element.key for element in run.trace.stage(stage).elements]
@@ -140,12 +144,17 @@ def _known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenario", metavar="FILE", help="a scenario, Markdown or YAML")
+    add_bundle_size(parser, 1, "which shows the effect of each")
+
+
+def add_bundle_size(parser: argparse.ArgumentParser, default: int, why: str) -> None:
+    """Add the option of the largest bundle; ``why`` says what is good about its default."""
     parser.add_argument(
         "--bundle-size",
         type=int,
-        default=1,
+        default=default,
         metavar="N",
-        help="maximum number of elements per bundle (default: 1, which shows the effect of each)",
+        help=f"maximum number of elements per bundle (default: {default}, {why})",
     )
 
 
@@ -178,20 +187,27 @@ def _explain(options: argparse.Namespace) -> int:
     if options.element is not None:
         say(run.why(_literal(options.element), stage=options.stage))
     if options.key is not None:
-        key = _known_key(run, options.key, options.stage)
-        say(run.explain(key, _window(options), stage=options.stage))
+        key = known_key(run, options.key, options.stage)
+        window = window_of(options.window, of_scenario=options.scenario is not None)
+        say(run.explain(key, window, stage=options.stage))
     if options.element is None and options.key is None:
         say(run.lateness_profile(stage=options.stage))
     return 0
 
 
-def _window(options: argparse.Namespace) -> Any:
-    if options.scenario is None:
-        from lowwater.time import instant as read
-    else:
+def window_of(text: str, *, of_scenario: bool = False) -> Any:
+    """Parse an instant, or START..END, of UTC if there is no time zone.
+
+    Args:
+        text: The text.
+        of_scenario: Whether times of day are of the day of scenarios.
+    """
+    if of_scenario:
         from lowwater.testing._moments import moment as read
-    start, between, end = options.window.partition("..")
-    return (read(start), read(end)) if between else read(start)
+    else:
+        from lowwater.time import instant as read
+    parts = [f"{one}Z" if _NAIVE.fullmatch(one) else one for one in text.split("..", 1)]
+    return (read(parts[0]), read(parts[1])) if len(parts) == 2 else read(parts[0])
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -272,7 +288,7 @@ def _diagram(options: argparse.Namespace) -> int:
     keys = (
         None
         if options.key is None
-        else [_known_key(result, key, options.stage) for key in options.key]
+        else [known_key(result, key, options.stage) for key in options.key]
     )
     between = None if options.between is None else _pair(options.between)
     diagram = result.diagram(key=keys, stage=options.stage, column=options.column, between=between)

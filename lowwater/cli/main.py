@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lowwater import __version__
-from lowwater.cli import explain_commands, run_command
+from lowwater.cli import explain_commands, run_command, scenario_command
 from lowwater.cli.parser import SuggestingParser
 from lowwater.cli.run_command import positive, writable
 from lowwater.errors import InvalidArgument, LowwaterError
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _state(options)
         if options.command in explain_commands.COMMANDS:
             return explain_commands.COMMANDS[options.command](options)
+        if options.command == "scenario":
+            return scenario_command.scenario(options)
         return run_command.run(options)
     except LowwaterError as error:
         say(f"lowwater: {error}", file=sys.stderr)
@@ -91,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run_command.add_command(commands)
     explain_commands.add_commands(commands)
+    scenario_command.add_command(commands)
     bench = commands.add_parser(
         "bench",
         help="measure speed, commits and memory on this machine",

@@ -6,9 +6,10 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, final
 
 from lowwater.errors import InvalidArgument, LowwaterError, nearest
 
@@ -16,11 +17,29 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Writing
     from lowwater.pipeline.runnable import Runnable
 
-_T = TypeVar("_T")
+
+@final
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pipeline that a command names.
+
+    Args:
+        pipeline: The pipeline.
+        place: Where it can be imported from: ``module:name``, or ``module:function()``.
+    """
+
+    pipeline: Any
+    place: str
 
 
 def load(target: str, *, with_output: bool = True) -> Runnable[Any, Any] | Writing:
-    """Load the pipeline named by ``module:name`` or ``file.py:name``, or the only one of either.
+    """Load the pipeline that a command names; see :func:`find`."""
+    found: Runnable[Any, Any] | Writing = find(target, with_output=with_output).pipeline
+    return found
+
+
+def find(target: str, *, with_output: bool = True) -> Found:
+    """Find the pipeline named by ``module:name`` or ``file.py:name``, or the only one of either.
 
     Of ``counts`` and ``out = counts.write_jsonl(...)`` in one file, one is the only one that is
     meant.
@@ -58,19 +77,21 @@ def load(target: str, *, with_output: bool = True) -> Runnable[Any, Any] | Writi
             }
         else:
             meant = {n: v for n, v in known.items() if not isinstance(v, Writing)}
-        return _only(place, meant or known, known)
+        name = _only(place, meant or known, known)
+        return Found(known[name], f"{module.__name__}:{name}")
     if not hasattr(module, name):
         hint = nearest(name, known) if known else "Define a pipeline of that name there"
         raise InvalidArgument(f"{place!r} has no {name!r}", hint=hint)
     found = getattr(module, name)
-    if callable(found) and not isinstance(found, kinds):
+    called = callable(found) and not isinstance(found, kinds)
+    if called:
         found = _called(target, found)
     if not isinstance(found, kinds):
         raise InvalidArgument(
             f"{target!r} is a {type(found).__name__}, not a pipeline",
             hint="Name what .aggregate(...), .group(), .process(...) or a step behind it returned",
         )
-    return found
+    return Found(found, f"{module.__name__}:{name}{'()' if called else ''}")
 
 
 def _computes(value: Any) -> bool:
@@ -83,10 +104,10 @@ def _computes(value: Any) -> bool:
     return not all(isinstance(flow.origin, Read) for flow in value._flows)
 
 
-def _only(place: str, meant: Mapping[str, _T], known: Mapping[str, _T]) -> _T:
-    """Return the only pipeline of a module; two names of one object are one pipeline."""
+def _only(place: str, meant: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """Return the name of the only pipeline of a module; an object with two names is one."""
     if len({id(value) for value in meant.values()}) == 1:
-        return next(iter(meant.values()))
+        return next(iter(meant))
     if not known:
         raise InvalidArgument(
             f"{place!r} has no pipeline at its top level",
