@@ -41,7 +41,9 @@ def add_commands(commands: Any) -> None:
     explain.add_argument("target", metavar="TARGET", help=TARGET)
     explain.add_argument("--key", help="the key; a Python literal such as 7 or ('a', 1), or text")
     explain.add_argument(
-        "--window", metavar="AT", help="an instant in the window, or START..END, in UTC unless it says otherwise"
+        "--window",
+        metavar="AT",
+        help="an instant in the window, or START..END, in UTC unless it says otherwise",
     )
     explain.add_argument(
         "--element", metavar="RECORD", help="the element: a Python literal, such as \"{'id': 7}\""

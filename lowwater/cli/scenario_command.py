@@ -62,7 +62,7 @@ def scenario(options: argparse.Namespace) -> int:
     window = None if options.window is None else window_of(options.window)
     incident = result.scenario(key, window, of=found.place)
     if options.output is None:
-        say(incident, end="")
+        say(incident)
     else:
         path: Path = incident.save(options.output)
         say(f"wrote {path}")

@@ -56,10 +56,10 @@ class Incident:
         return file
 
     def __str__(self) -> str:
-        return self.code
+        return self.code.rstrip()
 
     def __repr__(self) -> str:
-        return self.code
+        return str(self)
 
     def _repr_html_(self) -> str:
         return html.display(html.code(self.code))

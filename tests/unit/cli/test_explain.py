@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,13 @@ digits = lw.from_iterable([seven, eight], time="t").key_by("k").window(
     lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
 values = lw.from_iterable([1], time=lambda v: v).key_by(lambda v: "a").window(
     lw.FixedWindows("2m")).aggregate(total=lw.sum("value"))
+"""
+CODE += """
+def build():
+    return one
+
+
+out = one.write_jsonl("never.jsonl")
 """
 AT = "2000-01-01T12:00:30Z"
 
@@ -53,6 +61,24 @@ def test_explain_a_window(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_explain_an_element(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"{file}:one", "--element", "{'v': 2}"]) == 0
     assert "it was assigned to window [12:01:00, 12:02:00)" in capsys.readouterr().out
+
+
+def test_a_test_that_repeats_a_window(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--key", "a", "--window", "2000-01-01T12:00"]
+    assert main(["scenario", f"{file}:one", *asked]) == 0
+    code = capsys.readouterr().out
+    assert "from clicks import one\n" in code
+    names: dict[str, Any] = {}
+    exec(code, names)
+    names["test_incident"]()
+    assert main(["scenario", f"{file}:build", *asked, "-o", str(tmp_path / "test_it.py")]) == 0
+    assert "run_pipeline(build())" in (tmp_path / "test_it.py").read_text()
+    assert main(["scenario", f"{file}:one", "--key", "b"]) == 2
+    assert "emitted nothing of key 'b'" in capsys.readouterr().err
+    assert main(["scenario", f"{file}:out", "--key", "a"]) == 2
+    assert "without its write_" in capsys.readouterr().err
 
 
 def test_explain_lateness(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
