@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.trace import Tracing as Tracing
     from lowwater.engine.join.joining import Between as Between
     from lowwater.engine.join.joining import between as between
+    from lowwater.engine.local.arrival_log import Recording as Recording
     from lowwater.engine.match.absence import Absent as Absent
     from lowwater.engine.match.absence import absent as absent
     from lowwater.engine.match.references import Matched as Matched
@@ -203,6 +204,7 @@ _PLACES = {
     ),
     "lowwater.engine.graph.clocks": "ArrivalClock ManualClock WallClock arrival",
     "lowwater.engine.graph.metrics": "Metrics",
+    "lowwater.engine.local.arrival_log": "Recording",
     "lowwater.engine.records.panes": "ErrorRecord LateRecord Pane",
     "lowwater.engine.join.joining": "Between between",
     "lowwater.engine.match.absence": "Absent absent",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -33,8 +32,9 @@ from lowwater.pipeline.written_options import written_out
 from lowwater.time import DurationLike, duration
 
 if TYPE_CHECKING:
+    from lowwater.engine.local.arrival_log import Recording
     from lowwater.engine.local.recorder import Recorder
-    from lowwater.engine.local.worker_pool import Workers
+    from lowwater.io.paths import PathLike
 
 Until: TypeAlias = Literal["end", "available"]
 OnLate: TypeAlias = Callable[[LateRecord], object]
@@ -87,6 +87,9 @@ class RunOptions(TypedDict, total=False):
             ``"available"``, for a run with ``state=`` that a scheduler starts again and again: it
             reads what is there when it begins, commits, and leaves windows open; the next run
             reads on. Both may be used in turn over one state.
+        record: A folder to which the run writes what arrives, for
+            :func:`lowwater.testing.recorded`: bundles, the clock and watermarks; or a
+            :class:`lowwater.Recording`, which says how much. See ``docs/howto/incident.md``.
         workers: How many worker processes call the user's Python, 1 to 16, or ``"auto"``: one for
             each processor, if there is such Python: functions of steps for each record, hooks of
             per-record processes, combiners of windows. Output, order and state are the same for any
@@ -104,6 +107,7 @@ class RunOptions(TypedDict, total=False):
     max_skew: DurationLike | None
     trace: bool | Tracing
     until: Until
+    record: PathLike | Recording | None
     workers: int | Literal["auto"] | None
 
 
@@ -192,6 +196,16 @@ class Outcomes:
             from lowwater.engine.local.recorder import Recorder
 
             self._recorder = Recorder(self.graph, tracing)
+        self._arrivals = None
+        if options.get("record") is not None:
+            from lowwater.engine.local.arrival_log import arrival_log
+
+            self._arrivals = arrival_log(options["record"], self.graph)
+        workers = None
+        if options.get("workers") is not None:
+            from lowwater.pipeline.worker_option import workers_of
+
+            workers = workers_of(options["workers"], self.graph, memory)
         on_error = options.get("on_error")
         if on_error is None and self._on_dead_letter is not None:
             on_error = (
@@ -208,7 +222,8 @@ class Outcomes:
             memory=memory,
             max_skew_us=_max_skew(options.get("max_skew")),
             recorder=self._recorder,
-            workers=_workers(options.get("workers"), self.graph, memory),
+            arrivals=self._arrivals,
+            workers=workers,
             only_now=only_now,
             dead_letters=(
                 "Read them with on_dead_letter="
@@ -391,60 +406,6 @@ def _tracing(value: object) -> Tracing | None:
             hint="Write trace=True, or trace=Tracing(limit=100_000) to keep more elements",
         )
     return Tracing() if value else None
-
-
-def _workers(value: Any, graph: Graph, memory: int | None) -> Workers | None:
-    if value is None:
-        return None
-    from lowwater.engine.local.worker_combiners import combines_in_workers
-    from lowwater.engine.local.worker_pool import Workers
-    from lowwater.engine.local.worker_steps import python_steps
-    from lowwater.engine.process.key_parts import PARTS
-
-    if value != "auto" and not (type(value) is int and 1 <= value <= PARTS):
-        raise InvalidArgument(
-            f'{describe("workers", value)} must be 1 to {PARTS}, or "auto"',
-            where="run",
-            hint='Write workers="auto" for one for each processor',
-        )
-    if not python_steps(graph) and not any(_has_work(stage, memory) for stage in graph.stages):
-        if value != "auto":
-            warn(
-                PipelineWarning,
-                f"{describe('workers', value)} changes nothing: the pipeline has no Python that "
-                "workers would call: map, filter, flat_map or key_by with a function; a process "
-                "with on_record; or a combiner in windows, without a limit "
-                "of memory",
-                where="run",
-                hint="Leave it out",
-            )
-        return None
-    if memory is not None and any(combines_in_workers(stage) for stage in graph.stages):
-        warn(
-            PipelineWarning,
-            "a combiner in windows is called in the run itself, not by workers: with memory_limit= "
-            "its accumulators leave memory one by one",
-            where="run",
-            hint="Leave memory_limit= out to have workers call it",
-        )
-    return Workers(min(_processors(), PARTS) if value == "auto" else value)
-
-
-def _has_work(stage: Stage, memory: int | None) -> bool:
-    """Return whether workers have something to do for a stage."""
-    from lowwater.engine.local.parted_process import is_parted
-    from lowwater.engine.local.worker_combiners import combines_in_workers
-    from lowwater.engine.stages.computed import Computed
-
-    if isinstance(stage.work, Computed):
-        return is_parted(stage.work)
-    return memory is None and combines_in_workers(stage)
-
-
-def _processors() -> int:
-    """Return how many processors this process may use."""
-    may_use = getattr(os, "sched_getaffinity", None)
-    return os.cpu_count() or 1 if may_use is None else len(may_use(0))
 
 
 def _max_skew(value: DurationLike | None) -> int | None:

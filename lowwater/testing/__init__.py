@@ -24,6 +24,7 @@ from lowwater.testing.orders import reordered as reordered
 from lowwater.testing.orders import waiting as waiting
 from lowwater.testing.pipeline_run import PipelineRun as PipelineRun
 from lowwater.testing.pipeline_run import StepRun as StepRun
+from lowwater.testing.recordings import recorded as recorded
 from lowwater.testing.replay import replay as replay
 from lowwater.testing.runner_kit import check_runner as check_runner
 from lowwater.testing.runner_kit import runner_cases as runner_cases

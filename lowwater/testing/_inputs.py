@@ -156,6 +156,11 @@ def inputs_of(scenario: Arrivals, build: Build | None = None) -> tuple[ScenarioI
     return tuple(replace(one, place=place_of(graph, places[one.name])) for one in found)
 
 
+def built_stage(pipeline: Build) -> Stage:
+    """Return the stage that the output of a pipeline comes from."""
+    return _built(pipeline).stage
+
+
 def input_names(graph: Graph) -> list[str | None]:
     """Return the name of the input for each source of a graph; ``None`` for the only one.
 

@@ -48,11 +48,6 @@ def scenario_of(
         every_turn: Whether to keep the advances of clock and watermarks apart that come between
             two bundles; else there is one of each.
     """
-    names = input_names(graph)
-    inputs = [name for name in names if name is not None]
-    turns = trace.turns
-    start = turns[0].clock if turns else START_OF_TIME
-    scenario = Scenario(*inputs, start=Instant(start))
     elements = [
         _elements(trace.read[graph.name_of(read)], read, place_of(graph, read), wanted)
         for read, wanted in (
@@ -60,6 +55,26 @@ def scenario_of(
             for at, read in enumerate(graph.reads)
         )
     ]
+    return scenario_of_turns(trace.turns, input_names(graph), elements, every_turn=every_turn)
+
+
+def scenario_of_turns(
+    turns: Sequence[TracedTurn],
+    names: Sequence[str | None],
+    elements: Sequence[Mapping[int, ScenarioElement]],
+    *,
+    every_turn: bool = True,
+) -> Scenario:
+    """Return turns of a run as a scenario.
+
+    Args:
+        turns: The turns.
+        names: The names of the inputs, in the order of the sources; ``None`` for the only one.
+        elements: The elements of each source, by their numbers.
+        every_turn: See :func:`scenario_of`.
+    """
+    start = turns[0].clock if turns else START_OF_TIME
+    scenario = Scenario(*(name for name in names if name is not None), start=Instant(start))
     steps = list(_steps(turns, names, elements, start, every_turn=every_turn))
     return with_steps(scenario, steps)
 
@@ -136,11 +151,12 @@ def _elements(
         times = _times(part.records.columns.get(place.time), read.times)
         for row, value in zip(rows, values, strict=True):
             at = None if times is None else times[row]
-            found[numbers[row]] = _element(value, at, place)
+            found[numbers[row]] = element_of(value, at, place)
     return found
 
 
-def _element(record: Any, time: Any, place: SourcePlace) -> ScenarioElement:
+def element_of(record: Any, time: Any, place: SourcePlace) -> ScenarioElement:
+    """Return a record of a source as an element."""
     if not isinstance(record, dict):
         return ScenarioElement(record, time, None, {})
     # It keeps the event time as the source wrote it, which steps may read and joins emit.

@@ -25,6 +25,8 @@ from lowwater.testing._program import GIVEN, Call, imported, program, windowed, 
 from lowwater.testing._recorded import records_behind, scenario_of
 from lowwater.testing._selected import Selected, Selection, WindowLike
 from lowwater.testing._shrunk import shrunk
+from lowwater.testing.assertions import is_same
+from lowwater.testing.orders import only_elements
 from lowwater.testing.pipeline_run import PipelineRun
 from lowwater.testing.scenario import Scenario, ScenarioRun
 from lowwater.watermark import External
@@ -154,8 +156,20 @@ def _taken(selection: Selection, ran: Ran) -> Selected:
     return selection.take(_outputs(ran), ran.late)
 
 
-def _alone(scenario: Scenario) -> Callable[[Selection], Iterator[Scenario]]:
-    return lambda _: iter([scenario])
+def _of_key_or_all(scenario: Scenario) -> Callable[[Selection], Iterator[Scenario]]:
+    """Return what yields a scenario, but first with the elements of the key alone."""
+
+    def scenarios(selection: Selection) -> Iterator[Scenario]:
+        elements = scenario.elements
+        own = [at for at, one in enumerate(elements) if is_same(one.key, selection.key)]
+        parts = [scenario]
+        if 0 < len(own) < len(elements):
+            parts.insert(0, only_elements(scenario, frozenset(own), keep_moves=True))
+        for part in parts:
+            yield part.apart()  # which reads better, and mostly gives the same
+            yield part
+
+    return scenarios
 
 
 def _differs() -> InvalidArgument:
@@ -175,7 +189,7 @@ def _of_scenario(run: ScenarioRun) -> _Subject:
         len(run.scenario.elements),
         lambda scenario: scenario.run_windowing(windowing, aggregate=aggregate),
         (windows(windowing, aggregate),),
-        _alone(run.scenario),
+        _of_key_or_all(run.scenario),
         _differs,
     )
 
@@ -196,7 +210,7 @@ def _of_pipeline(run: PipelineRun) -> _Subject:
         len(scenario.elements),
         lambda other: other.run_pipeline(build),
         _calls(stage),
-        _alone(scenario),
+        _of_key_or_all(scenario),
         _differs,
     )
 
@@ -220,7 +234,7 @@ def _of_result(run: Result) -> _Subject:
         for numbers in ([behind] if behind is not None else []) + [None]:
             for every_turn in (False, True):
                 scenario = scenario_of(trace, graph, numbers, every_turn=every_turn)
-                yield scenario.apart()  # which reads better, and mostly gives the same
+                yield scenario.apart()  # see above
                 yield scenario
 
     return _Subject(

@@ -126,13 +126,10 @@ def union(pick: random.Random) -> Any:
 
 @pipeline
 def joined(pick: random.Random) -> Any:
-    return stream(pick, "left").join(
-        stream(pick, "right"),
-        on="name",
-        within="6s",
-        how=pick.choice(["inner", "left", "outer"]),
-        unmatched=pick.choice(["final", "early"]),
-    )
+    how: Any = pick.choice(["inner", "left", "outer"])
+    unmatched: Any = "final" if how == "inner" else pick.choice(["final", "early"])
+    left, right = stream(pick, "left"), stream(pick, "right")
+    return left.join(right, on="name", within="6s", how=how, unmatched=unmatched)
 
 
 class Running:

@@ -17,7 +17,7 @@ LONG, TOO_LONG = 500, 1_000
 TOLD_APART = {
     "cli/explain_commands.py": "a scenario is run through windows and aggregates alone",
     "engine/local/stage_operators.py": "workers have parts of a process, or combiners of windows",
-    "pipeline/outcomes.py": "the same, to say whether workers= changes anything",
+    "pipeline/worker_option.py": "the same, to say whether workers= changes anything",
     "testing/_pipeline_drivers.py": "records that pass have no operator on Spark",
     "testing/_probe.py": "a scenario ends in panes",
     "testing/_settled.py": "the same",

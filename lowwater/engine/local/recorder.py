@@ -171,7 +171,7 @@ class StageRecorder:
         indices in the trace.
         """
         first, self._handed = self._handed, self._handed + records.length
-        return _numbered(records, first, self._origins.index(self._name), len(self._origins))
+        return numbered(records, first, self._origins.index(self._name), len(self._origins))
 
     def moved(
         self,
@@ -348,20 +348,14 @@ class Recorder:
         at = self._graph.reads.index(read)
         first = self._batch_first[at] = self._read[at].add(records)
         self._read[at].thin(self._stages, at)
-        return _numbered(records, first, at, len(self._graph.names))
+        return numbered(records, first, at, len(self._graph.names))
 
     def cut(self, read: Read, cut: SourceCut) -> None:
         """Record which records the bundles of the next turn are made of."""
-        at, many = self._graph.reads.index(read), len(self._graph.names)
-        if not cut.bundles:
-            return
-        first = self._batch_first[at] + cut.start
-        spans = [(first, first + len(cut.times))]  # of steps that lose the numbers of records
-        found = [TakenBundle.of(one, None, None, 0, 0).codes() for one in cut.bundles]
-        codes = [code for code in found if code is not None and len(code)]
-        if len(codes) == len(found):
-            spans = [(int(code.min()) // many, int(code.max()) // many + 1) for code in codes]
-        self._coming = at, min(low for low, _ in spans), max(stop for _, stop in spans)
+        at = self._graph.reads.index(read)
+        span = record_span(cut, self._batch_first[at], len(self._graph.names))
+        if span is not None:
+            self._coming = at, *span
 
     def turned(self, clock: int, watermarks: tuple[int, ...], ended: tuple[bool, ...]) -> None:
         """Record the end of a turn, if anything arrived or moved."""
@@ -408,7 +402,28 @@ class Recorder:
         )
 
 
-def _numbered(records: Records, first: int, origin: int, origins: int) -> Records:
+def record_span(cut: SourceCut, first: int, origins: int) -> tuple[int, int] | None:
+    """Return the numbers of the first and behind the last record that bundles are made of.
+
+    Args:
+        cut: The bundles, of records that are :func:`numbered`.
+        first: The number of the first record of their batch.
+        origins: How many sources and stages the run has.
+
+    Returns:
+        The numbers; ``None`` if there are no bundles.
+    """
+    if not cut.bundles:
+        return None
+    found = [TakenBundle.of(one, None, None, 0, 0).codes() for one in cut.bundles]
+    codes = [code for code in found if code is not None and len(code)]
+    if len(codes) < len(found):  # a step lost the numbers; all are admitted, as far as is known
+        return first + cut.start, first + cut.start + len(cut.times)
+    low = min(int(code.min()) for code in codes)
+    return low // origins, max(int(code.max()) for code in codes) // origins + 1
+
+
+def numbered(records: Records, first: int, origin: int, origins: int) -> Records:
     """Add a hidden column that encodes each record's number together with its origin."""
     numbers = np.arange(first, first + records.length, dtype=np.int64) * origins + origin
     columns = records.columns

@@ -39,6 +39,7 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import StageWatermark, which_may_read
 
 if TYPE_CHECKING:
+    from lowwater.engine.local.arrival_log import ArrivalLog
     from lowwater.engine.local.recorder import Recorder
     from lowwater.engine.local.worker_pool import Workers
 
@@ -74,6 +75,7 @@ class LocalRun:
         memory: Approximate memory limit for the state of a durable run, in bytes; the rest stays
             in the store. ``None``: no limit.
         recorder: Records a trace of the run; ``None``: no trace.
+        arrivals: Writes what arrives to a folder; ``None``: nothing is written.
         dead_letters: Where the user finds dead letters, as a sentence for hints.
         workers: Have the parts of stages that can be in parts, and call combiners; ``None``: all is
             done here.
@@ -94,6 +96,7 @@ class LocalRun:
         memory: int | None = None,
         max_skew_us: int | None = None,
         recorder: Recorder | None = None,
+        arrivals: ArrivalLog | None = None,
         dead_letters: str = "Read them with on_dead_letter=",
         workers: Workers | None = None,
         only_now: bool = False,
@@ -190,6 +193,7 @@ class LocalRun:
         self._clock = START_OF_TIME
         self._count_log = CountLog(self.metrics)
         self._recorder = recorder
+        self._arrivals = arrivals
         if recorder is not None:
             for run in self._stages:
                 run.record(recorder.stage(run.number))
@@ -337,6 +341,8 @@ class LocalRun:
                 self._workers.start()
                 if not self._durable:  # else the last commit is still to come
                     closing.callback(self._workers.close)
+            if self._arrivals is not None:
+                closing.callback(self._arrivals.close)
             for reader in self.readers:
                 closing.callback(reader.close)
             yield from self._leaving(self._outcomes())
@@ -439,6 +445,9 @@ class LocalRun:
             reader.mark.announce(records.partitions)
         if self._recorder is not None:
             records = self._recorder.read(reader.read, records)
+        if self._arrivals is not None:
+            is_numbered = self._recorder is not None
+            records = self._arrivals.read(reader.read, records, is_numbered=is_numbered)
         yield from self._read(reader, records, began)
         if self._stopping:
             return
@@ -542,8 +551,9 @@ class LocalRun:
                 continue
             self.metrics.bundles += 1
             self._move_clock(reader.now() if cut.clock is None else cut.clock)
-            if self._recorder is not None:
-                self._recorder.cut(reader.read, cut)
+            for log in (self._recorder, self._arrivals):
+                if log is not None:
+                    log.cut(reader.read, cut)
             check = self._unit_checks[reader]
             for bundle in cut.bundles:
                 if check.is_open:
@@ -678,6 +688,8 @@ class LocalRun:
         self._count_log.log()
         if self._recorder is not None:
             self._record(self._recorder)
+        if self._arrivals is not None:
+            self._arrivals.turned(self._clock, *self._inputs.of_sources())
 
     def _share(self) -> float | None:
         """Return how much of what there is to read was read; ``None``: not known.
@@ -704,8 +716,7 @@ class LocalRun:
         clock = self._clock
         for reader in self.readers:
             recorder.stood(reader, clock, idle=reader.is_idle())
-        watermarks, ended = self._inputs.of_sources()
-        recorder.turned(clock, watermarks, ended)
+        recorder.turned(clock, *self._inputs.of_sources())
         marks = self._inputs.report(clock)
         holders = {watermark.stage: watermark.held_by for watermark in marks}
         for run in self._stages:

@@ -126,6 +126,12 @@ def test_a_value_without_code_is_refused() -> None:
         def utcoffset(self, at: datetime.datetime | None) -> datetime.timedelta:
             return datetime.timedelta(hours=1)
 
+        def dst(self, at: datetime.datetime | None) -> None:
+            return None
+
+        def tzname(self, at: datetime.datetime | None) -> str:
+            return "own"
+
     value = datetime.datetime(2024, 5, 1, tzinfo=Zone())
     records = [{"team": "A", "v": value, "at": AT}]
     result = (
