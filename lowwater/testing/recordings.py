@@ -58,9 +58,9 @@ def recorded(directory: PathLike, pipeline: Built, *, run: int | None = None) ->
             turns.append(TracedTurn(clock, None, 0, 0, tuple(marks), tuple(ended)))
         for clock, source, rows, marks, ended in rest:
             first = 0 if source is None else numbers[source]
-            for _, time, record in rows:
+            for time, record in rows:
                 at = None if time is None else Instant(time)
-                made = element_of(decode(record), at, places[source])
+                made = element_of(record, at, places[source])
                 elements[source][numbers[source]] = made
                 numbers[source] += 1
             stop = 0 if source is None else numbers[source]

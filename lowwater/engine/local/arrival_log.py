@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -25,7 +24,7 @@ from lowwater.engine.records.admit_times import event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.problems import Problems
 from lowwater.errors import InvalidArgument, StateError, describe
-from lowwater.state.codec import encode
+from lowwater.state.codec import Encoded, encode
 from lowwater.time import START_OF_TIME
 
 LENGTH = struct.Struct("<I")
@@ -127,8 +126,8 @@ class ArrivalLog:
         if self._coming is None and stood == self._stood:
             return
         source, first, stop = (None, 0, 0) if self._coming is None else self._coming
-        rows = [] if source is None else list(self._rows(source, first, stop))
-        self._write([clock, source, rows, *stood[1:]])
+        rows = [] if source is None else self._rows(source, first, stop)
+        self._write(encode([clock, source, _storable(rows), *stood[1:]]))
         self._coming, self._stood = None, stood
 
     def close(self) -> None:
@@ -137,36 +136,35 @@ class ArrivalLog:
             self._file.close()
             self._file = None
 
-    def _rows(self, source: int, first: int, stop: int) -> Iterator[tuple[int, Any, bytes]]:
-        """Yield the number, event time and record of what is kept of a bundle.
+    def _rows(self, source: int, first: int, stop: int) -> list[tuple[Any, Any]]:
+        """Return the event times and records of what is kept of a bundle.
 
-        Without records that cannot be stored, or have no event time: they become dead letters.
+        Without records that have no event time: they become dead letters.
         """
         begin, records = self._batches[source]
         part = records.slice(max(first - begin, 0), stop - begin)
         read, key = self._graph.reads[source], self._keys[source]
         column = part.columns.get(read.time)
         problems = Problems()
-        times = None
+        times: list[Any] = [None] * part.length
         if column is not None:
             times = event_times(column, read.time, problems, read.times).tolist()
         bad = set(problems.rows().tolist()) if problems.found else set()
-        for at, record in enumerate(part.rows()):
-            if at in bad or not self._is_wanted(record, key):
-                continue
-            with suppress(StateError):
-                yield first + at, None if times is None else times[at], encode(record)
+        return [
+            (time, record)
+            for at, (time, record) in enumerate(zip(times, part.rows(), strict=True))
+            if at not in bad and self._is_wanted(record, key)
+        ]
 
     def _is_wanted(self, record: Any, key: str | None) -> bool:
         if self._wanted is None or key is None or not isinstance(record, dict):
             return True
         return key not in record or record[key] in self._wanted
 
-    def _write(self, turn: list[Any]) -> None:
+    def _write(self, data: bytes) -> None:
         size = self._segments[-1][1] if self._segments else self._limit
         if self._file is None or size >= self._limit // _SEGMENTS:
             self._begin()
-        data = encode(turn)
         self._file.write(LENGTH.pack(len(data)) + data)
         path, size = self._segments[-1]
         self._segments[-1] = path, size + LENGTH.size + len(data)
@@ -189,6 +187,22 @@ class ArrivalLog:
         room = self._limit - self._limit // _SEGMENTS  # the rest is for the new one
         while len(self._segments) > 1 and sum(size for _, size in self._segments) > room:
             self._segments.pop(0)[0].unlink(missing_ok=True)
+
+
+def _storable(rows: list[tuple[Any, Any]]) -> Encoded:
+    """Return rows, encoded, without those that cannot be stored: they become dead letters."""
+    try:
+        return Encoded(rows)
+    except StateError:
+        return Encoded([row for row in rows if _can_be_stored(row)])
+
+
+def _can_be_stored(row: tuple[Any, Any]) -> bool:
+    try:
+        encode(row)
+    except StateError:
+        return False
+    return True
 
 
 def arrival_log(value: Any, graph: Graph) -> ArrivalLog | None:

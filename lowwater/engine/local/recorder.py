@@ -415,12 +415,19 @@ def record_span(cut: SourceCut, first: int, origins: int) -> tuple[int, int] | N
     """
     if not cut.bundles:
         return None
-    found = [TakenBundle.of(one, None, None, 0, 0).codes() for one in cut.bundles]
-    codes = [code for code in found if code is not None and len(code)]
-    if len(codes) < len(found):  # a step lost the numbers; all are admitted, as far as is known
-        return first + cut.start, first + cut.start + len(cut.times)
-    low = min(int(code.min()) for code in codes)
-    return low // origins, max(int(code.max()) for code in codes) // origins + 1
+    low, stop = None, 0
+    for one in cut.bundles:
+        column = one.records.columns.get(TRACED)
+        if column is None or column.data.dtype != np.int64:
+            # A step lost the numbers; all records are admitted, as far as is known.
+            return first + cut.start, first + cut.start + len(cut.times)
+        kept, last = one.admitted.kept, one.start + len(one.bundle) - 1
+        ends = (one.start, last) if kept is None else (int(kept[one.start]), int(kept[last]))
+        # Ascending: steps that may reorder records lose their numbers.
+        begin, end = (int(column.data[row]) // origins for row in ends)
+        low = begin if low is None else min(low, begin)
+        stop = max(stop, end + 1)
+    return None if low is None else (low, stop)
 
 
 def numbered(records: Records, first: int, origin: int, origins: int) -> Records:

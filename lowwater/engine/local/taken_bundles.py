@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.graph.trace import TracedSide
-from lowwater.engine.records.batch import TRACED, Records
+from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_bundle import StageBundle
 from lowwater.engine.records.steps import Bundle, LateBatch
@@ -61,11 +61,6 @@ class TakenBundle:
 
     def __len__(self) -> int:
         return len(self.bundle)
-
-    def codes(self) -> Int64Array | None:
-        """Return the number and origin of each element's record or pane; ``None``: not known."""
-        column = self.records.columns.get(TRACED)
-        return None if column is None else column.data[self.rows]
 
     @property
     def places(self) -> Int64Array:

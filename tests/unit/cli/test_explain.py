@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,17 @@ def test_explain_an_element(file: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_test_that_repeats_a_window(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = ["--key", "a", "--window", "2000-01-01T12:00"]
     assert main(["scenario", f"{file}:one", *asked]) == 0
     code = capsys.readouterr().out
     assert "from clicks import one\n" in code
+    monkeypatch.syspath_prepend(str(file.parent))
+    monkeypatch.delitem(sys.modules, "clicks", raising=False)  # other tests have files of that name
     names: dict[str, Any] = {}
     exec(code, names)
     names["test_incident"]()
