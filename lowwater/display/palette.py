@@ -27,7 +27,7 @@ LIGHT: Mapping[str, str] = {
     "dropped": "#d55e00",
     "retract": "#a8467e",
     "band": "#f0e442",
-    "dense": "#0072b2",
+    "dense": "#5c5c5c",
 }
 DARK: Mapping[str, str] = {
     "paper": "#16181c",
@@ -42,7 +42,7 @@ DARK: Mapping[str, str] = {
     "dropped": "#f0803c",
     "retract": "#e08fbc",
     "band": "#f0e442",
-    "dense": "#56b4e9",
+    "dense": "#a8a8a8",
 }
 
 
@@ -107,6 +107,10 @@ STYLES: Mapping[str, Style] = {
     "taken-back": Style("paper", "retract", 1.5, (3, 2)),
     "duplicate": Style("retract", "retract", 1.5),
     "dense": Style("dense"),
+    "dense-dropped": Style("dropped"),
+    "dense-early": Style("early"),
+    "dense-ontime": Style("ontime"),
+    "dense-late": Style("late"),
     "cover": Style("paper", "quiet", 1, (4, 3)),
     "stage": Style("ontime", "ontime", 1.4, (), 0.12),
     "table": Style("early", "early", 1.4, (), 0.16),
@@ -118,7 +122,7 @@ STYLES: Mapping[str, Style] = {
 _RARE = frozenset(
     (
         "pair", "erased", "alone", "alone-shape", "retracted-sign", "frontier", "side-watermark",
-        "table", "lid",
+        "table", "lid", "dense-dropped", "dense-early", "dense-ontime", "dense-late",
     )
 )  # fmt: skip
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"

@@ -8,10 +8,19 @@ from typing import final
 
 from lowwater.viz.label_placement import Room
 from lowwater.viz.marks import dot_shapes, mark_area, mark_shapes
-from lowwater.viz.scene import Box, Mark, Panel, Retraction, Scene
+from lowwater.viz.scene import Box, DenseKind, Mark, Panel, Retraction, Scene
 from lowwater.viz.shapes import BOLD, Area, Label, Path, Rect, Shape, text_width
 
 _STYLES = {"EARLY": "early", "ON_TIME": "ontime", "LATE": "late", "OPEN": "open"}
+_BARS = 3
+_DENSE: dict[DenseKind, tuple[str, str, int | None]] = {
+    "kept": ("dense", "element", None),
+    "dropped": ("dense-dropped", "dropped or retracted element", None),
+    "EARLY": ("dense-early", "EARLY pane", 0),
+    "ON_TIME": ("dense-ontime", "ON TIME pane", 1),
+    "LATE": ("dense-late", "LATE pane", 2),
+}
+"""How cells of each kind are drawn: the style, what it counts, which bar of the cell it is."""
 _MOST_LARGE = 60
 """In a panel with more elements than this, each is a dot without its value."""
 _MOST_LABELS = 150
@@ -80,13 +89,20 @@ class PanelDrawing:
             yield Rect(self._place(band.left, band.right, band.bottom, band.top), "band")
 
     def _cells(self) -> Iterator[Shape]:
-        most = max((cell.count for cell in self._panel.cells), default=1)
+        most: dict[str, int] = {}
         for cell in self._panel.cells:
-            count = f"{cell.count:,} element{'' if cell.count == 1 else 's'}"
+            most[cell.kind] = max(most.get(cell.kind, 1), cell.count)
+        for cell in self._panel.cells:
+            style, what, share = _DENSE[cell.kind]
+            area = self._place(cell.left, cell.right, cell.bottom, cell.top)
+            if share is not None:  # panes: a bar in the cell, beside those of other timings
+                wide = (area.right - area.left) / _BARS
+                left = area.left + share * wide
+                area = Area(left, area.top, left + wide, area.bottom)
             yield Rect(
-                self._place(cell.left, cell.right, cell.bottom, cell.top), "dense",
-                since=self._scene.y.clip(cell.bottom), title=count,
-                opacity=0.12 + 0.6 * (cell.count / most) ** 0.5,
+                area, style, since=self._scene.y.clip(cell.bottom),
+                title=f"{cell.count:,} {what}{'' if cell.count == 1 else 's'}",
+                opacity=0.12 + 0.6 * (cell.count / most[cell.kind]) ** 0.5,
             )  # fmt: skip
 
     def _boxes(self) -> Iterator[Shape]:

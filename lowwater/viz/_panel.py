@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast, final
+from typing import Any, TypeVar, final
 
-from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
-from lowwater.engine.graph.traced_parts import keys_of
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.graph.trace import StageTrace, TracedElement
+from lowwater.engine.graph.traced_parts import keys_of, pick
+from lowwater.engine.local.traced_columns import TraceColumns, hashable
 from lowwater.engine.records.panes import Pane
-from lowwater.time import saturating_add
+from lowwater.engine.records.steps import TIMINGS
+from lowwater.time import Instant, Int64Array, saturating_add
+from lowwater.viz._window_history import Waiting, WindowHistory
 from lowwater.viz.axes import TraceOrdinates
 from lowwater.viz.scene import (
     Band,
     Box,
     Bracket,
+    DenseKind,
     DensityCell,
     Mark,
     Panel,
@@ -48,6 +55,7 @@ class PanelLimits:
         marks: With more elements than this, kept elements are drawn as density.
         dropped: The most dropped elements then.
         boxes: The most panes.
+        open: The most windows whose elements no pane has emitted.
         retractions: The most retractions.
         merges: The most merges.
         bands: The most windows with allowed lateness.
@@ -57,6 +65,7 @@ class PanelLimits:
     marks: int = 300
     dropped: int = 150
     boxes: int = 240
+    open: int = 60
     retractions: int = 150
     merges: int = 60
     bands: int = 200
@@ -64,21 +73,33 @@ class PanelLimits:
     rows: int = 22
 
     @classmethod
-    def of(cls, trace: StageTrace, keys: Sequence[Hashable]) -> PanelLimits:
-        """Return the limits of each panel, such that the panels together keep to them."""
-        whole, side = cls(), max(1, len(keys)) ** 0.5
+    def of(cls, columns: TraceColumns, merges: Sequence[Any], keys: Sequence[int]) -> PanelLimits:
+        """Return the limits of each panel, such that the panels together keep to them.
 
-        def share(most: int, items: Sequence[Any]) -> int:
-            count = Counter(map(hashable, keys_of(items)))
-            return fair_share(most, [count[key] for key in keys])
+        Args:
+            columns: The elements and panes.
+            merges: The merges.
+            keys: The numbers of the keys to draw.
+        """
+        whole, side = cls(), max(1, len(keys)) ** 0.5
+        merged = Counter(map(hashable, keys_of(merges)))
+        counts = {
+            "elements": np.bincount(columns.elements.key, minlength=len(columns.keys))[keys],
+            "panes": np.bincount(columns.panes.key, minlength=len(columns.keys))[keys],
+            "merges": np.array([merged[columns.keys[key]] for key in keys]),
+        }
+
+        def share(most: int, of: str) -> int:
+            return fair_share(most, counts[of].tolist())
 
         return cls(
-            share(whole.marks, trace.elements),
-            share(whole.dropped, trace.elements),
-            share(whole.boxes, trace.panes),
-            share(whole.retractions, trace.panes),
-            share(whole.merges, trace.merges),
-            share(whole.bands, trace.panes),
+            share(whole.marks, "elements"),
+            share(whole.dropped, "elements"),
+            share(whole.boxes, "panes"),
+            share(whole.open, "elements"),
+            share(whole.retractions, "panes"),
+            share(whole.merges, "merges"),
+            share(whole.bands, "panes"),
             int(whole.columns / side),
             int(whole.rows / side),
         )
@@ -102,49 +123,44 @@ def fair_share(most: int, counts: Sequence[int]) -> int:
 _T = TypeVar("_T")
 
 
-def hashable(key: Any) -> Hashable:
-    """Return a hashable form of a key: the key itself, or its text if it is not hashable."""
-    try:
-        hash(key)
-    except TypeError:
-        return repr(key)
-    return cast(Hashable, key)
-
-
 @final
 class PanelOf:
-    """Collects the elements, panes and bands of one key."""
+    """Collects the elements, panes and bands of one key.
+
+    Args:
+        trace: The trace of the stage.
+        columns: Its elements and panes, or those of a stretch.
+        key: The number of the key in the columns.
+        ordinates: The ``y`` of each.
+        x, y: The axes.
+        watermark: The steps of the watermark.
+        limits: How much to show.
+    """
 
     def __init__(
         self,
         trace: StageTrace,
-        key: Hashable,
+        columns: TraceColumns,
+        key: int,
         ordinates: TraceOrdinates,
         x: Span,
         y: Span,
         watermark: Sequence[WatermarkStep],
-        limits: PanelLimits | None = None,
+        limits: PanelLimits,
     ) -> None:
-        self._x, self._y, self._watermark = x, y, watermark
-        self._most = PanelLimits() if limits is None else limits
-        self._key = key
-        self._windowing = trace.windowing
-        self._elements = [
-            (element, moment)
-            for element, moment in zip(trace.elements, ordinates.elements, strict=True)
-            if hashable(element.key) == key
-        ]
-        self._panes = [
-            (pane, moment, order)
-            for pane, moment, order in zip(
-                trace.panes, ordinates.panes, trace.pane_orders, strict=True
-            )
-            if hashable(pane.key) == key
-        ]
+        self._trace, self._x, self._y, self._watermark = trace, x, y, watermark
+        self._most, self._key = limits, columns.keys[key]
+        rows = np.flatnonzero(columns.elements.key == key)
+        self._elements, self._arrivals = columns.elements.take(rows), ordinates.elements[rows]
+        rows = np.flatnonzero(columns.panes.key == key)
+        self._panes, self._firings = columns.panes.take(rows), ordinates.panes[rows]
+        self._windows = columns.windows.of(self._elements)
+        stands = ~self._panes.is_retraction
+        self._emitted, self._emitted_at = self._panes.take(stands), self._firings[stands]
         self._merges = [
-            (merge, moment)
-            for merge, moment in zip(trace.merges, ordinates.merges, strict=True)
-            if hashable(merge.key) == key
+            (merge, y)
+            for merge, y in zip(trace.merges, ordinates.merges.tolist(), strict=True)
+            if hashable(merge.key) == self._key
         ]
 
     def build(self, aggregate: str | None, column: str | None) -> Panel:
@@ -156,114 +172,121 @@ class PanelOf:
         """
         notes: list[str] = []
         marks, cells = self._marks(column, notes)
+        boxes, dense = self._boxes(aggregate, notes)
         most = self._most
         return Panel(
             name=key_text(self._key),
             marks=tuple(marks),
-            cells=tuple(cells),
-            bands=_first(most.bands, "windows with allowed lateness", self._bands(), notes),
-            boxes=_first(most.boxes, "panes", self._boxes(aggregate), notes),
+            cells=(*dense, *cells),
+            bands=_spread(most.bands, "windows with allowed lateness", list(self._bands()), notes),
+            boxes=tuple(boxes),
             retractions=tuple(self._retractions(aggregate, notes)),
             brackets=tuple(self._brackets(notes)),
             notes=tuple(notes),
         )
 
     def _brackets(self, notes: list[str]) -> Iterator[Bracket]:
-        for merge, y in _first(self._most.merges, "merges", self._merges, notes):
+        for merge, y in _spread(self._most.merges, "merges", self._merges, notes):
             parts = tuple((window.start, window.end) for window in merge.of)
             yield Bracket(merge.into.start, merge.into.end, y, parts, merge_title(merge))
 
     # -- elements ----------------------------------------------------------------------------
 
     def _marks(self, column: str | None, notes: list[str]) -> tuple[list[Mark], list[DensityCell]]:
-        most = self._most
-        if len(self._elements) <= most.marks:
-            return [self._mark(e, y, column) for e, y in self._elements], []
-        usual = [(e, y) for e, y in self._elements if e.outcome == "kept" and not e.retract]
-        others = [(e, y) for e, y in self._elements if e.outcome != "kept" or e.retract]
-        late_first = sorted(range(len(usual)), key=lambda at: self._ahead(usual[at][0]))
-        outliers = sorted(late_first[: max(1, most.marks // 15)])
-        marked = _first(most.dropped, "dropped elements", others, notes)
-        found = [*marked, *(usual[at] for at in outliers)]
+        most, elements = self._most, self._elements
+        if len(elements) <= most.marks:
+            return self._marked(np.arange(len(elements)), column), []
+        is_usual = (elements.outcome == 0) & ~elements.is_retraction
+        usual, others = np.flatnonzero(is_usual), np.flatnonzero(~is_usual)
+        # As floats, since the watermark may be unknown: its distance fits no int64.
+        ahead = elements.time[usual].astype(np.float64) - elements.watermark[usual]
+        latest = np.sort(usual[np.argsort(ahead, kind="stable")[: max(1, most.marks // 15)]])
+        shown = others[spread_over(elements.outcome[others], most.dropped)]
         notes.append(
-            f"{len(usual):,} elements are drawn as density; the {len(outliers)} latest are marked"
+            f"{len(usual):,} elements are drawn as density; the {len(latest)} latest are marked"
         )
-        return [self._mark(e, y, column) for e, y in found], self._cells(usual)
+        cells = self._cells(elements.time[usual], self._arrivals[usual], "kept")
+        if len(shown) < len(others):
+            notes.append(
+                f"{len(others) - len(shown):,} of {len(others):,} dropped or retracted elements "
+                "are drawn as density"
+            )
+            cells += self._cells(elements.time[others], self._arrivals[others], "dropped")
+        return self._marked(np.concatenate([shown, latest]), column), cells
 
-    @staticmethod
-    def _ahead(element: TracedElement) -> int:
-        """Return the event time of an element minus the watermark on arrival: low is late."""
-        return element.time - element.watermark
+    def _marked(self, rows: Int64Array, column: str | None) -> list[Mark]:
+        """Return the marks of some elements, in the order of arrival."""
+        rows = np.sort(rows)
+        elements = pick(self._trace.elements, self._elements.place[rows].tolist())
+        arrivals = self._arrivals[rows].tolist()
+        return [_mark(e, y, column) for e, y in zip(elements, arrivals, strict=True)]
 
-    def _mark(self, element: TracedElement, y: int, column: str | None) -> Mark:
-        text = ""
-        values = element.values
-        if column is not None and column in values:
-            text = value_text(values[column], 6)
-        elif set(values) == {"value"}:
-            text = value_text(values["value"], 6)
-        elif not values and isinstance(element.record, (int, float, str)):
-            text = value_text(element.record, 6)
-        if element.retract:
-            text = f"{MINUS}{text}"
-        return Mark(
-            element.time, y, text, element.outcome, element_title(element, column),
-            retract=element.retract, reason=reason_text(element),
-        )  # fmt: skip
-
-    def _cells(self, elements: Sequence[tuple[TracedElement, int]]) -> list[DensityCell]:
+    def _cells(self, across: Int64Array, up: Int64Array, kind: DenseKind) -> list[DensityCell]:
+        """Return how many points each cell of the grid has."""
         x, y = self._x, self._y
         wide, high = -(-x.size // self._most.columns) or 1, -(-y.size // self._most.rows) or 1
-        first = min((moment for _, moment in elements), default=y.low)
-        counts: dict[tuple[int, int], int] = {}
-        for element, moment in elements:
-            place = ((moment - y.low) // high, (x.clip(element.time) - x.low) // wide)
-            counts[place] = counts.get(place, 0) + 1
+        first = int(up.min(initial=y.high))
+        row = (up - y.low) // high
+        column = (np.clip(across, x.low, x.high) - x.low) // wide
+        many = int(column.max(initial=0)) + 1
+        places, counts = np.unique(row * many + column, return_counts=True)
         return [
             DensityCell(
-                x.low + column * wide,
-                x.low + (column + 1) * wide,
-                max(first, y.low + row * high),
-                y.low + (row + 1) * high,
+                x.low + place % many * wide,
+                x.low + (place % many + 1) * wide,
+                max(first, y.low + place // many * high),
+                y.low + (place // many + 1) * high,
                 count,
+                kind,
             )
-            for (row, column), count in sorted(counts.items())
+            for place, count in zip(places.tolist(), counts.tolist(), strict=True)
         ]
 
     # -- panes -------------------------------------------------------------------------------
 
-    def _boxes(self, aggregate: str | None) -> Iterator[Box]:
-        histories = _Histories()
-        for _, kind, at in self._order():
-            if kind == 0:
-                element, y = self._elements[at]
-                histories.came(element.windows, y)
-            elif kind == 1:
-                histories.merged(self._merges[at][0])
-            else:
-                pane, y, _ = self._panes[at]
-                window = pane.window
-                yield Box(
-                    window.start, window.end, histories.fired(window, y), y, pane.timing,
-                    _shown(pane, aggregate), pane.index, pane_title(pane),
-                )  # fmt: skip
-        for window, since, count in histories.waiting():
+    def _boxes(
+        self, aggregate: str | None, notes: list[str]
+    ) -> tuple[list[Box], list[DensityCell]]:
+        panes, firings = self._emitted, self._emitted_at
+        since, waiting = self._collected()
+        rows = spread_over(panes.timing, self._most.boxes)
+        cells: list[DensityCell] = []
+        if len(rows) < len(panes):
+            left = len(panes) - len(rows)
+            notes.append(f"{left:,} of {len(panes):,} panes are drawn as density")
+            for code, timing in enumerate(TIMINGS):
+                own = panes.timing == code
+                if own.any():
+                    cells += self._cells(panes.end[own], firings[own], timing)
+        boxes = [
+            Box(
+                pane.window.start, pane.window.end, bottom, top, pane.timing,
+                _shown(pane, aggregate), pane.index, pane_title(pane),
+            )
+            for pane, bottom, top in zip(
+                pick(self._trace.panes, panes.place[rows].tolist()),
+                since[rows].tolist(), firings[rows].tolist(), strict=True,
+            )
+        ]  # fmt: skip
+        for start, end, bottom, count in _spread(
+            self._most.open, "windows whose elements no pane has emitted", waiting, notes
+        ):
             what = "element" if count == 1 else "elements"
-            title = f"{window_text(window)}: {count} {what} that no pane has emitted"
-            yield Box(window.start, window.end, since, self._y.high, "OPEN", "", -1, title)
+            window = window_text(Window(Instant(start), Instant(end)))
+            title = f"{window}: {count} {what} that no pane has emitted"
+            boxes.append(Box(start, end, bottom, self._y.high, "OPEN", "", -1, title))
+        return boxes, cells
 
-    def _order(self) -> list[tuple[int, int, int]]:
-        """Return (order, kind, place) of elements, merges and panes, in the order of the run."""
-        found = [(e.order, 0, at) for at, (e, _) in enumerate(self._elements)]
-        found += [(merge.order, 1, at) for at, (merge, _) in enumerate(self._merges)]
-        found += [
-            (order, 2, at) for at, (p, _, order) in enumerate(self._panes) if p.kind == "insert"
-        ]
-        return sorted(found)
+    def _collected(self) -> tuple[Int64Array, list[Waiting]]:
+        """Return since when each emitted pane collected, and what no pane has emitted."""
+        history = WindowHistory(self._emitted, self._emitted_at, self._windows, self._arrivals)
+        return history.merging(self._merges) if self._merges else history.apart()
 
     def _retractions(self, aggregate: str | None, notes: list[str]) -> Iterator[Retraction]:
-        retracted = [(pane, y) for pane, y, _ in self._panes if pane.kind == "retract"]
-        for pane, y in _first(self._most.retractions, "retractions", retracted, notes):
+        rows = np.flatnonzero(self._panes.is_retraction)
+        rows = np.array(_spread(self._most.retractions, "retractions", rows.tolist(), notes), int)
+        panes = pick(self._trace.panes, self._panes.place[rows].tolist())
+        for pane, y in zip(panes, self._firings[rows].tolist(), strict=True):
             yield Retraction(
                 pane.window.start, pane.window.end, y, f"{MINUS}{_shown(pane, aggregate)}",
                 pane_title(pane),
@@ -272,19 +295,25 @@ class PanelOf:
     # -- allowed lateness --------------------------------------------------------------------
 
     def _bands(self) -> Iterator[Band]:
-        if self._windowing is None or not self._windowing.lateness_us:
+        windowing = self._trace.windowing
+        if windowing is None or not windowing.lateness_us:
             return
-        lateness = self._windowing.lateness_us
-        merged_away = {w for merge, _ in self._merges for w in merge.of if w != merge.into}
-        windows = dict.fromkeys(pane.window for pane, _, _ in self._panes)
-        for window in windows:
-            complete = self._reached(window.end)
-            if window in merged_away or complete is None:
+        lateness = windowing.lateness_us
+        merged_away = {
+            (int(window.start), int(window.end))
+            for merge, _ in self._merges
+            for window in merge.of
+            if window != merge.into
+        }
+        ends = zip(self._panes.start.tolist(), self._panes.end.tolist(), strict=True)
+        for start, end in dict.fromkeys(ends):
+            complete = self._reached(end)
+            if complete is None or (start, end) in merged_away:
                 continue
-            expired = self._reached(saturating_add(window.end, lateness))
+            expired = self._reached(saturating_add(end, lateness))
             top = self._y.high if expired is None else expired
             if top > complete:
-                yield Band(window.start, window.end, complete, top)
+                yield Band(start, end, complete, top)
 
     def _reached(self, at: int) -> int | None:
         """Return when the watermark reached an instant."""
@@ -292,63 +321,50 @@ class PanelOf:
         return self._watermark[place].y if place < len(self._watermark) else None
 
 
-@final
-class _Histories:
-    """Tracks since when each open window collects for its next pane. O(1) for each event."""
-
-    def __init__(self) -> None:
-        self._since: dict[Window, int] = {}
-        self._fired: set[Window] = set()
-        self._unshown: dict[Window, int] = {}
-        self._became: dict[Window, Window] = {}
-
-    def came(self, windows: Sequence[Window], y: int) -> None:
-        for proto in windows:
-            window = self._home(proto)
-            self._since.setdefault(window, y)
-            self._unshown[window] = self._unshown.get(window, 0) + 1
-
-    def merged(self, merge: TracedMerge) -> None:
-        """Start the merged window at the last firing of its parts, or else at the first element."""
-        parts = [window for window in merge.of if window != merge.into]
-        known = [w for w in (*parts, merge.into) if w in self._since]
-        shown = [self._since[w] for w in known if w in self._fired]
-        if known:
-            self._since[merge.into] = max(shown) if shown else min(self._since[w] for w in known)
-        if shown:
-            self._fired.add(merge.into)
-        self._unshown[merge.into] = sum(self._unshown.pop(w, 0) for w in (*parts, merge.into))
-        self._became.pop(merge.into, None)
-        for window in parts:
-            self._since.pop(window, None)
-            self._became[window] = merge.into
-
-    def fired(self, window: Window, y: int) -> int:
-        """Return since when the pane collected, and start the next one."""
-        since = self._since.get(window, y)
-        self._since[window] = y
-        self._fired.add(window)
-        self._unshown.pop(window, None)
-        return since
-
-    def waiting(self) -> list[tuple[Window, int, int]]:
-        """Return (window, since when, how many elements) for elements that no pane has emitted."""
-        return [(w, self._since[w], count) for w, count in self._unshown.items() if count]
-
-    def _home(self, window: Window) -> Window:
-        # A window that was merged away may be created again; then its former merge no longer
-        # counts.
-        while (larger := self._became.get(window)) is not None and window not in self._since:
-            window = larger
-        return window
+def _mark(element: TracedElement, y: int, column: str | None) -> Mark:
+    text = ""
+    values = element.values
+    if column is not None and column in values:
+        text = value_text(values[column], 6)
+    elif set(values) == {"value"}:
+        text = value_text(values["value"], 6)
+    elif not values and isinstance(element.record, (int, float, str)):
+        text = value_text(element.record, 6)
+    if element.retract:
+        text = f"{MINUS}{text}"
+    return Mark(
+        element.time, y, text, element.outcome, element_title(element, column),
+        retract=element.retract, reason=reason_text(element),
+    )  # fmt: skip
 
 
-def _first(most: int, what: str, found: Iterable[_T], notes: list[str]) -> tuple[_T, ...]:
-    """Return the first of what was found, and note how many are left out."""
-    every = tuple(found)
-    if len(every) > most:
-        notes.append(f"{len(every) - most:,} of {len(every):,} {what} are not shown")
-    return every[:most]
+def spread_over(kinds: NDArray[np.uint8], most: int) -> Int64Array:
+    """Return which items to draw, ascending: of each kind a fair share, spread over the run.
+
+    Args:
+        kinds: The kind of each item, in order, uint8, shape (n,).
+        most: About how many to draw.
+    """
+    if len(kinds) <= most:
+        return np.arange(len(kinds))
+    found, counts = np.unique(kinds, return_counts=True)
+    share = fair_share(most, counts.tolist())
+    rows = [np.flatnonzero(kinds == kind) for kind in found.tolist()]
+    return np.sort(np.concatenate([own[evenly(len(own), share)] for own in rows]))
+
+
+def evenly(count: int, most: int) -> Int64Array:
+    """Return the places of at most ``most`` of ``count`` items, at even distances."""
+    if count <= most:
+        return np.arange(count)
+    return np.linspace(0, count - 1, most).astype(np.int64)
+
+
+def _spread(most: int, what: str, items: Sequence[_T], notes: list[str]) -> tuple[_T, ...]:
+    """Return items at even distances, and note how many are left out."""
+    if len(items) > most:
+        notes.append(f"{len(items) - most:,} of {len(items):,} {what} are not shown")
+    return tuple(items[at] for at in evenly(len(items), most).tolist())
 
 
 def _shown(pane: Pane, aggregate: str | None) -> str:

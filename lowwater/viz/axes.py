@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import final
 
+import numpy as np
+
 from lowwater.engine.graph.trace import StageTrace
+from lowwater.engine.local.traced_columns import TraceColumns
 from lowwater.errors import InvalidArgument
-from lowwater.time import DAY_US, START_OF_TIME, Instant, format_instant
+from lowwater.time import DAY_US, START_OF_TIME, Instant, Int64Array, format_instant
 from lowwater.viz.scene import Span, WatermarkStep
 
 _SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
@@ -140,70 +143,94 @@ _FEW = 3
 @final
 @dataclass(frozen=True, slots=True)
 class TraceOrdinates:
-    """The ``y`` of everything in a trace, in the order of the trace's own lists."""
+    """The ``y`` of everything in a trace, int64, in the order of the trace's own lists."""
 
-    elements: Sequence[int]
-    moves: Sequence[int]
-    merges: Sequence[int]
-    panes: Sequence[int]
+    elements: Int64Array
+    moves: Int64Array
+    merges: Int64Array
+    panes: Int64Array
     steps: bool
-    pairs: Sequence[int] = ()
+    pairs: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @classmethod
-    def of(cls, trace: StageTrace) -> TraceOrdinates:
-        """Return the clock's readings or, if it hardly moved, numbers of steps. O(n log n)."""
-        readings = {element.clock for element in trace.elements}
-        readings.update(pane.emitted_at for pane in trace.panes)
-        readings.update(pair.clock for pair in trace.pairs)
-        if len(readings) >= min(_FEW, len(trace.elements)):
+    def of(cls, trace: StageTrace, columns: TraceColumns) -> TraceOrdinates:
+        """Return the clock's readings or, if it hardly moved, numbers of steps. O(n log n).
+
+        Args:
+            trace: The trace.
+            columns: Its elements and panes, or some of them.
+        """
+        elements, panes = columns.elements, columns.panes
+        readings = np.concatenate([elements.clock, panes.emitted_at])
+        if trace.pairs:
+            readings = np.concatenate([readings, _ints(pair.clock for pair in trace.pairs)])
+        if len(np.unique(readings)) >= min(_FEW, len(elements)):
             return cls(
-                [element.clock for element in trace.elements],
-                [move.clock for move in trace.moves],
-                [merge.clock for merge in trace.merges],
-                [pane.emitted_at for pane in trace.panes],
+                elements.clock,
+                _ints(move.clock for move in trace.moves),
+                _ints(merge.clock for merge in trace.merges),
+                panes.emitted_at,
                 steps=False,
-                pairs=[pair.clock for pair in trace.pairs],
+                pairs=_ints(pair.clock for pair in trace.pairs),
             )
-        found: tuple[list[int], ...] = tuple(
-            [0] * len(part)
-            for part in (trace.elements, trace.moves, trace.merges, trace.panes, trace.pairs)
-        )
-        step, before = 0, None
-        known, since = START_OF_TIME, 0  # the highest watermark that something stood at already
-        for order, kind, at in sorted(_order(trace)):
-            watermark = _watermark(trace, kind, at)
-            if kind == _MOVE and since and watermark == known:
-                # A move is recorded behind what it fired: both are one step.
-                found[kind][at], since = since, 0
-                continue
-            # What one turn fires or merges comes out at once; elements and moves are a step each.
-            step += kind <= _MOVE or (order, kind) != before
-            before = (order, kind)
-            found[kind][at] = step
-            if watermark > known:
-                known, since = watermark, 0 if kind == _MOVE else step
-        elements, moves, merges, panes, pairs = found
-        return cls(elements, moves, merges, panes, steps=True, pairs=pairs)
+        return cls(*_in_steps(trace, columns))
 
 
 _ELEMENT, _MOVE, _MERGE, _PANE, _PAIR = range(5)
 
 
-def _watermark(trace: StageTrace, kind: int, at: int) -> int:
-    """Return the watermark at an event; merges do not record one."""
-    if kind == _ELEMENT:
-        return trace.elements[at].watermark
-    if kind == _MOVE:
-        return trace.moves[at].input_watermark
-    if kind == _PAIR:
-        return trace.pairs[at].watermark
-    return trace.panes[at].watermark if kind == _PANE else START_OF_TIME
+def _in_steps(
+    trace: StageTrace, columns: TraceColumns
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, bool, Int64Array]:
+    """Return the step of every element, move, merge, pane and pair."""
+    orders = (
+        columns.elements.order,
+        _ints(move.order for move in trace.moves),
+        _ints(merge.order for merge in trace.merges),
+        columns.panes.order,
+        _ints(pair.order for pair in trace.pairs),
+    )
+    watermarks = (
+        columns.elements.watermark,
+        _ints(move.input_watermark for move in trace.moves),
+        np.full(len(trace.merges), START_OF_TIME),  # merges do not record one
+        columns.panes.watermark,
+        _ints(pair.watermark for pair in trace.pairs),
+    )
+    sizes = [len(part) for part in orders]
+    kind = np.repeat(np.arange(len(sizes)), sizes)
+    order, watermark = np.concatenate(orders), np.concatenate(watermarks)
+    sequence = np.lexsort((kind, order))
+    kind, order, watermark = kind[sequence], order[sequence], watermark[sequence]
+    # What one turn fires or merges comes out at once; elements and moves are a step each.
+    begins = np.ones(len(order), dtype=np.int64)
+    begins[1:] = (kind[1:] <= _MOVE) | (order[1:] != order[:-1]) | (kind[1:] != kind[:-1])
+    highest = np.full(len(order) + 1, START_OF_TIME)
+    np.maximum.accumulate(watermark, out=highest[1:])
+    rises = watermark > highest[:-1]
+    # A move is recorded behind what it fired: both are one step.
+    since, joins = -1, dict[int, int]()
+    for at in np.flatnonzero(rises | (kind == _MOVE)).tolist():
+        if rises[at]:
+            since = -1 if kind[at] == _MOVE else at
+        elif since >= 0 and watermark[at] == highest[at]:
+            joins[at], since = since, -1
+    moved = np.array(list(joins), dtype=np.int64)
+    begins[moved] = 0
+    step = np.cumsum(begins)
+    step[moved] = step[np.array(list(joins.values()), dtype=np.int64)]
+    found = np.empty(len(order), dtype=np.int64)
+    found[sequence] = step
+    elements, moves, merges, panes, pairs = np.split(found, np.cumsum(sizes)[:-1])
+    return elements, moves, merges, panes, True, pairs
 
 
-def _order(trace: StageTrace) -> Iterator[tuple[int, int, int]]:
-    """Yield (order, kind, index) of every event."""
-    yield from ((element.order, _ELEMENT, at) for at, element in enumerate(trace.elements))
-    yield from ((move.order, _MOVE, at) for at, move in enumerate(trace.moves))
-    yield from ((merge.order, _MERGE, at) for at, merge in enumerate(trace.merges))
-    yield from ((order, _PANE, at) for at, order in enumerate(trace.pane_orders))
-    yield from ((pair.order, _PAIR, at) for at, pair in enumerate(trace.pairs))
+def span_of(values: Int64Array, parts: int) -> Span:
+    """Return the range of values, with one part in ``parts`` free at either end."""
+    if not len(values):
+        return Span.airy(0, 1, parts)
+    return Span.airy(int(values.min()), int(values.max()), parts)
+
+
+def _ints(values: Iterable[int]) -> Int64Array:
+    return np.array(list(values), dtype=np.int64)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lowwater.engine.graph.outline import spec_text
 from lowwater.engine.graph.trace import StageTrace
-from lowwater.engine.graph.traced_parts import keys_of
+from lowwater.engine.local.traced_columns import OUTCOMES, TraceColumns, hashable
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
     START_OF_TIME,
-    Instant,
     InstantLike,
+    Int64Array,
     format_duration,
     format_instant,
     instant,
 )
-from lowwater.viz._panel import PanelLimits, PanelOf, hashable
+from lowwater.viz._panel import PanelLimits, PanelOf
 from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
 from lowwater.viz.join_scene import AnyScene, join_scene
-from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
+from lowwater.viz.scene import Scene, Span, WatermarkStep
 from lowwater.viz.words import endless, move_title, watermark_text
 from lowwater.windows import Window
 
@@ -56,54 +58,51 @@ def compose(
         InvalidArgument: There is no such column or key, or ``between`` is not an interval.
     """
     stretch = None if between is None else _stretch(between)
-    whole, trace = trace, trace if stretch is None else _within(trace, stretch)
-    if whole.joining is not None:
-        chosen, left_out = _keys(trace, keys, whole, stretch)
+    whole = TraceColumns.of(trace)
+    columns = whole if stretch is None else whole.within(stretch.low, stretch.high)
+    chosen, left_out = _keys(columns, keys, whole, stretch)
+    is_headed = bool(np.count_nonzero(whole.events()) > 1)
+    is_empty = not (len(columns.elements) or len(columns.panes))
+    notes = [*_left_out(left_out, stretch, is_empty=is_empty), *sample_notes(trace)]
+    if trace.joining is not None:
         return join_scene(
-            whole, chosen, column=column, stretch=stretch, headed=len(_busy(whole)) > 1,
-            notes=[
-                *_left_out(left_out, stretch, is_empty=not trace.elements), *sample_notes(whole)
-            ],
-        )  # fmt: skip
-    if whole.matching is not None:
+            trace, whole, chosen, column=column, stretch=stretch, headed=is_headed, notes=notes
+        )
+    if trace.matching is not None:
         if column is not None:
             raise InvalidArgument(
-                f"rows of the stage {whole.name!r} are drawn with the variables they stand for",
+                f"rows of the stage {trace.name!r} are drawn with the variables they stand for",
                 where="diagram(column=)",
                 hint="Leave column= out",
             )
         # Imported on use: it loads the searches.
         from lowwater.viz.match_panel import match_scene
 
-        chosen, left_out = _keys(trace, keys, whole, stretch)
-        return match_scene(
-            whole, chosen, stretch=stretch, headed=len(_busy(whole)) > 1,
-            notes=[
-                *_left_out(left_out, stretch, is_empty=not trace.elements), *sample_notes(whole)
-            ],
-        )  # fmt: skip
+        return match_scene(trace, whole, chosen, stretch=stretch, headed=is_headed, notes=notes)
     shown = _aggregate(trace, column)
     spec = trace.aggregates.get(shown) if shown is not None else None
-    chosen, left_out = _keys(trace, keys, whole, stretch)
-    ordinates = TraceOrdinates.of(trace)
-    x = _x_span(trace) if stretch is None else Span.airy(stretch.low, stretch.high, _AIR)
+    if stretch is not None:
+        merges = tuple(merge for merge in trace.merges if _touches(merge.into, stretch))
+        trace = replace(trace, merges=merges)
+    ordinates = TraceOrdinates.of(trace, columns)
+    x = _x_span(trace, columns) if stretch is None else Span.airy(stretch.low, stretch.high, _AIR)
     y = _y_span(ordinates)
-    watermark = tuple(_watermark(trace, ordinates))
-    limits = PanelLimits.of(trace, chosen)
-    panels: list[Panel] = []
-    for key in chosen:
-        panel = PanelOf(trace, key, ordinates, x, y, watermark, limits)
-        panels.append(panel.build(shown, getattr(spec, "column", None)))
-    notes = _left_out(left_out, stretch, is_empty=not (trace.elements or trace.panes))
-    notes += sample_notes(whole)
+    watermark = list(_watermark(trace, columns, ordinates))
+    limits = PanelLimits.of(columns, trace.merges, chosen)
+    panels = [
+        PanelOf(trace, columns, key, ordinates, x, y, watermark, limits).build(
+            shown, getattr(spec, "column", None)
+        )
+        for key in chosen
+    ]
     return Scene(
         title=_title(trace, shown),
         x=x,
         y=y,
         steps=ordinates.steps,
-        watermark=visible_steps(watermark, x, y, MOST_STEPS // max(1, len(panels))),
+        watermark=_titled(trace, visible_steps(watermark, x, y, MOST_STEPS // max(1, len(panels)))),
         panels=tuple(panels),
-        headed=len(_busy(whole)) > 1,
+        headed=is_headed,
         notes=tuple(notes),
     )
 
@@ -138,16 +137,21 @@ def _aggregate(trace: StageTrace, column: str | None) -> str | None:
 
 
 def _keys(
-    trace: StageTrace, keys: Sequence[Any] | None, whole: StageTrace, stretch: Span | None
-) -> tuple[list[Hashable], int]:
-    count = _busy(trace)
+    columns: TraceColumns, keys: Sequence[Any] | None, whole: TraceColumns, stretch: Span | None
+) -> tuple[list[int], int]:
+    """Return the numbers of the keys to draw, and how many more there are."""
+    events = columns.events()
+    appeared = np.concatenate([columns.elements.key, columns.panes.key])
+    number, first = np.unique(appeared, return_index=True)
+    present = number[np.argsort(first)]
     if keys is None:
-        busiest = {key for key, _ in count.most_common(MOST_KEYS)}
-        return [key for key in count if key in busiest], len(count) - len(busiest)
+        busiest = np.sort(np.argsort(-events[present], kind="stable")[:MOST_KEYS])
+        return present[busiest].tolist(), len(present) - len(busiest)
+    numbers = {columns.keys[at]: at for at in present.tolist()}
     for key in keys:
-        if hashable(key) not in count:
-            elsewhere = stretch is not None and hashable(key) in _busy(whole)
-            known = ", ".join(repr(name) for name in list(count)[:MOST_KEYS])
+        if hashable(key) not in numbers:
+            elsewhere = stretch is not None and hashable(key) in whole.keys
+            known = ", ".join(repr(name) for name in list(numbers)[:MOST_KEYS])
             raise InvalidArgument(
                 f"{describe('key', key)} occurs in this run, but not{_where(stretch)}"
                 if elsewhere
@@ -157,14 +161,7 @@ def _keys(
                 if known
                 else f"There are no keys{_where(stretch)}",
             )
-    return list(dict.fromkeys(map(hashable, keys))), 0
-
-
-def _busy(trace: StageTrace) -> Counter[Hashable]:
-    """Return the number of events of each key."""
-    count = Counter(map(hashable, keys_of(trace.elements)))
-    count.update(map(hashable, keys_of(trace.panes)))
-    return count
+    return list(dict.fromkeys(numbers[hashable(key)] for key in keys)), 0
 
 
 def _where(stretch: Span | None) -> str:
@@ -190,63 +187,70 @@ def _stretch(between: Between) -> Span:
     return Span(low, high)
 
 
-def _within(trace: StageTrace, stretch: Span) -> StageTrace:
-    """Return the part of a trace in a range of event time: its elements, windows that touch it."""
-
-    def touches(window: Window) -> bool:
-        return window.start < stretch.high and window.end > stretch.low
-
-    shown = [at for at, pane in enumerate(trace.panes) if touches(pane.window)]
-    return replace(
-        trace,
-        elements=tuple(e for e in trace.elements if stretch.low <= e.time < stretch.high),
-        merges=tuple(merge for merge in trace.merges if touches(merge.into)),
-        panes=tuple(trace.panes[at] for at in shown),
-        pane_orders=tuple(trace.pane_orders[at] for at in shown),
-    )
+def _touches(window: Window, stretch: Span) -> bool:
+    return window.start < stretch.high and window.end > stretch.low
 
 
-def _x_span(trace: StageTrace) -> Span:
+def _x_span(trace: StageTrace, columns: TraceColumns) -> Span:
     """Return the range of event times: all kept elements, and dropped ones within limits."""
-    kept = [e.time for e in trace.elements if e.outcome != "late" and e.reason != "unwindowed"]
-    edges = [edge for pane in trace.panes for edge in (pane.window.start, pane.window.end)]
-    edges += [edge for e in trace.elements for w in e.windows for edge in (w.start, w.end)]
-    edges = [edge for edge in edges if not endless(edge)]
-    core = [*kept, *edges]
-    dropped = [element.time for element in trace.elements]
-    if not core:
-        core = dropped or [m.input_watermark for m in trace.moves if not endless(m.input_watermark)]
-    if not core:
+    elements, panes, windows = columns.elements, columns.panes, columns.windows
+    kept = elements.time[(elements.outcome != OUTCOMES.index("late")) & ~elements.is_unwindowed]
+    edges = np.concatenate([panes.start, panes.end, windows.start, windows.end])
+    core = np.concatenate([kept, edges[~_are_endless(edges)]])
+    dropped = elements.time
+    if not len(core):
+        marks = np.array([move.input_watermark for move in trace.moves], dtype=np.int64)
+        core = dropped if len(dropped) else marks[~_are_endless(marks)]
+    if not len(core):
         return Span(0, 1)
-    low, high = int(min(core)), int(max(core))
+    low, high = int(core.min()), int(core.max())
     reach = max(1, high - low) * _FAR
-    low = max(min(low, *dropped, low), low - reach)
-    high = min(max(high, *dropped, high), high + reach)
+    low = max(int(dropped.min(initial=low)), low - reach)
+    high = min(int(dropped.max(initial=high)), high + reach)
     return Span.airy(low, high, _AIR)
+
+
+def _are_endless(instants: Int64Array) -> NDArray[np.bool_]:
+    """Return which instants :func:`endless` is true of."""
+    few, where = np.unique(instants, return_inverse=True)
+    found = np.zeros(len(few), dtype=np.bool_)
+    found[[at for at, instant in enumerate(few.tolist()) if endless(instant)]] = True
+    return found[where]
 
 
 def _y_span(ordinates: TraceOrdinates) -> Span:
     """Return the range of processing times of arrivals and firings."""
-    found = [*ordinates.elements, *ordinates.panes] or list(ordinates.moves)
-    if not found:
+    moments = np.concatenate([ordinates.elements, ordinates.panes])
+    if not len(moments):
+        moments = ordinates.moves
+    if not len(moments):
         return Span(0, 1)
-    return Span.airy(min(found), max(found), _AIR)
+    return Span.airy(int(moments.min()), int(moments.max()), _AIR)
 
 
-def _watermark(trace: StageTrace, ordinates: TraceOrdinates) -> Iterator[WatermarkStep]:
+def _watermark(
+    trace: StageTrace, columns: TraceColumns, ordinates: TraceOrdinates
+) -> Iterator[WatermarkStep]:
     """Yield the steps of the watermark, from its advances and from elements and panes between."""
-    titles = {move.input_watermark: move_title(move) for move in reversed(trace.moves)}
-    reached = [
-        *((int(m.input_watermark), y) for m, y in zip(trace.moves, ordinates.moves, strict=True)),
-        *((int(p.watermark), y) for p, y in zip(trace.panes, ordinates.panes, strict=True)),
-        *((int(e.watermark), y) for e, y in zip(trace.elements, ordinates.elements, strict=True)),
-    ]
-    at = START_OF_TIME
-    for watermark, moment in sorted(reached):
-        if watermark != at:
-            at = watermark
-            title = titles.get(Instant(at)) or f"watermark {watermark_text(at)}"
-            yield WatermarkStep(moment, at, title)
+    moved = np.array([move.input_watermark for move in trace.moves], dtype=np.int64)
+    reached = np.concatenate([moved, columns.panes.watermark, columns.elements.watermark])
+    moments = np.concatenate([ordinates.moves, ordinates.panes, ordinates.elements])
+    sequence = np.lexsort((moments, reached))
+    values, first = np.unique(reached[sequence], return_index=True)
+    for at, moment in zip(values.tolist(), moments[sequence][first].tolist(), strict=True):
+        if at != START_OF_TIME:
+            yield WatermarkStep(moment, at, "")
+
+
+def _titled(trace: StageTrace, steps: Sequence[WatermarkStep]) -> tuple[WatermarkStep, ...]:
+    """Return steps of the watermark with what holds it."""
+    moves = {int(move.input_watermark): move for move in reversed(trace.moves)}
+    return tuple(
+        replace(step, title=move_title(move))
+        if (move := moves.get(step.x)) is not None
+        else replace(step, title=f"watermark {watermark_text(step.x)}")
+        for step in steps
+    )
 
 
 def _title(trace: StageTrace, shown: str | None) -> str:

@@ -5,19 +5,27 @@ Each lane has event time to the right and processing time upwards, as the scene 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, cast, final
+
+import numpy as np
 
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedPair, TracedSide
-from lowwater.engine.graph.traced_parts import keys_of
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.keyed.sides import LEFT, RIGHT
+from lowwater.engine.local.traced_columns import TraceColumns
 from lowwater.errors import InvalidArgument, nearest
-from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration, saturating_add
-from lowwater.viz._panel import fair_share, hashable
-from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    Instant,
+    Int64Array,
+    format_duration,
+    saturating_add,
+)
+from lowwater.viz._panel import evenly, fair_share
+from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, span_of, visible_steps
 from lowwater.viz.match_scene import MatchScene
 from lowwater.viz.scene import Mark, Scene, Span, WatermarkStep
 from lowwater.viz.words import (
@@ -162,7 +170,8 @@ AnyScene: TypeAlias = Scene | JoinScene | MatchScene
 
 def join_scene(
     trace: StageTrace,
-    chosen: Sequence[Hashable],
+    columns: TraceColumns,
+    chosen: Sequence[int],
     *,
     column: str | None,
     stretch: Span | None,
@@ -173,7 +182,8 @@ def join_scene(
 
     Args:
         trace: The trace of the stage.
-        chosen: The keys to draw.
+        columns: Its elements.
+        chosen: The numbers of the keys to draw.
         column: The column whose values are written at records; by default the first of each side
             that is neither a key nor a time.
         stretch: The event times to draw; ``None`` for all.
@@ -186,15 +196,15 @@ def join_scene(
     joining = trace.joining
     assert joining is not None
     _check_column(trace, column)
-    ordinates = TraceOrdinates.of(trace)
-    times = [int(element.time) for element in trace.elements]
-    x = stretch or Span.airy(min(times, default=0), max(times, default=1), 25)
-    moments = [*ordinates.elements, *ordinates.pairs] or list(ordinates.moves)
-    y = Span.airy(min(moments, default=0), max(moments, default=1), 8)
+    ordinates = TraceOrdinates.of(trace, columns)
+    x = stretch or span_of(columns.elements.time, 25)
+    moments = np.concatenate([ordinates.elements, ordinates.pairs])
+    y = span_of(moments if len(moments) else ordinates.moves, 8)
     watermark = tuple(_steps(trace, ordinates, None))
-    limits = _Limits.of(trace, chosen, x, y)
-    made = [
-        _PanelOf(trace, ordinates, key, stretch, column, limits).build(watermark) for key in chosen
+    limits = _Limits.of(trace, columns, chosen, x, y)
+    panels = [
+        _PanelOf(trace, columns, ordinates, key, stretch, column, limits).build(watermark)
+        for key in chosen
     ]
     return JoinScene(
         title=_title(trace.name, joining),
@@ -202,7 +212,7 @@ def join_scene(
         y=y,
         steps=ordinates.steps,
         watermark=visible_steps(watermark, x, y, limits.steps),
-        panels=tuple(made),
+        panels=tuple(panels),
         headed=headed,
         alone=_alone_name(joining),
         frontier=_FRONTIERS[isinstance(joining, AsOf)],
@@ -229,12 +239,13 @@ class _Limits:
     y: Span
 
     @classmethod
-    def of(cls, trace: StageTrace, keys: Sequence[Hashable], x: Span, y: Span) -> _Limits:
+    def of(
+        cls, trace: StageTrace, columns: TraceColumns, keys: Sequence[int], x: Span, y: Span
+    ) -> _Limits:
         """Return the limits of each panel, such that the panels together keep to them."""
-        count = Counter(map(hashable, keys_of(trace.elements)))
         many = max(1, len(keys))
         return cls(
-            fair_share(MOST_RECORDS, [count[key] for key in keys]),
+            fair_share(MOST_RECORDS, columns.elements.of_keys(len(columns.keys))[keys].tolist()),
             MOST_LINKS if many == 1 else fair_share(MOST_LINKS, [len(trace.pairs)] * many),
             MOST_STEPS // many,
             x,
@@ -253,22 +264,21 @@ class _PanelOf:
     def __init__(
         self,
         trace: StageTrace,
+        columns: TraceColumns,
         ordinates: TraceOrdinates,
-        key: Hashable,
+        key: int,
         stretch: Span | None,
         column: str | None,
         limits: _Limits,
     ) -> None:
-        self._trace, self._ordinates, self._key, self._column = trace, ordinates, key, column
-        self._most = limits
-        mine = [
-            at
-            for at, element in enumerate(trace.elements)
-            if hashable(element.key) == key
-            and (stretch is None or stretch.low <= element.time < stretch.high)
-        ]
-        self._left_out = max(0, len(mine) - limits.records)
-        drawn = mine[: limits.records]
+        self._trace, self._ordinates, self._column = trace, ordinates, column
+        self._most, self._key = limits, columns.keys[key]
+        is_drawn = columns.elements.key == key
+        if stretch is not None:
+            time = columns.elements.time
+            is_drawn &= (time >= stretch.low) & (time < stretch.high)
+        drawn = self._chosen(np.flatnonzero(is_drawn), limits.records)
+        self._left_out = int(is_drawn.sum()) - len(drawn)
         self._of: dict[TracedSide, list[int]] = {
             side: [at for at in drawn if trace.elements[at].side == side]
             for side in ("left", "right")
@@ -276,6 +286,23 @@ class _PanelOf:
         self._place = {
             at: place for elements in self._of.values() for place, at in enumerate(elements)
         }
+
+    def _chosen(self, rows: Int64Array, most: int) -> list[int]:
+        """Return the elements to draw, spread over the run; pairs stay together."""
+        if len(rows) <= most:
+            return cast("list[int]", rows.tolist())
+        own = set(rows.tolist())
+        pairs = [
+            (pair.left, pair.right)
+            for pair in self._trace.pairs
+            if pair.left in own and pair.right in own
+        ]
+        chosen: set[int] = set()
+        # Half of the records are those of pairs, as long as there are any; the rest are any.
+        for at in evenly(len(pairs), most // 4).tolist():
+            chosen.update(cast("tuple[int, int]", pairs[at]))
+        others = np.array([row for row in rows.tolist() if row not in chosen])
+        return sorted([*chosen, *others[evenly(len(others), most - len(chosen))].tolist()])
 
     def build(self, watermark: tuple[WatermarkStep, ...]) -> JoinPanel:
         links: list[Link] = []
@@ -299,11 +326,12 @@ class _PanelOf:
         most = self._most.links
         if len(links) > most:
             notes.append(f"{len(links) - most:,} of {len(links):,} pairs are not shown")
+            links = [links[at] for at in evenly(len(links), most).tolist()]
         return JoinPanel(
             key_text(self._key),
             self._lane("left", alone["left"], watermark),
             self._lane("right", alone["right"], watermark),
-            tuple(links[:most]),
+            tuple(links),
             tuple(notes),
         )
 
@@ -333,7 +361,7 @@ class _PanelOf:
             name = _first_column(element, self._trace.key_names)
         text = "" if name is None else value_text(element.values[name])
         return Mark(
-            element.time, self._ordinates.elements[at], text, element.outcome,
+            element.time, int(self._ordinates.elements[at]), text, element.outcome,
             element_title(element, name), element.retract, reason_text(element),
         )  # fmt: skip
 
@@ -341,7 +369,7 @@ class _PanelOf:
         """Yield each pair that was emitted, when, and when it was retracted, if it was."""
         standing: dict[tuple[int | None, int | None], list[int]] = {}
         found: list[tuple[TracedPair, int, int | None]] = []
-        for pair, y in zip(self._trace.pairs, self._ordinates.pairs, strict=True):
+        for pair, y in zip(self._trace.pairs, self._ordinates.pairs.tolist(), strict=True):
             ends = (pair.left, pair.right)
             if not pair.retract:
                 standing.setdefault(ends, []).append(len(found))
@@ -367,8 +395,10 @@ def _is_time(value: Any, time: Instant) -> bool:
 
 
 def _check_column(trace: StageTrace, column: str | None) -> None:
+    if column is None:
+        return
     names = dict.fromkeys(name for element in trace.elements for name in element.values)
-    if column is not None and column not in names:
+    if column not in names:
         raise InvalidArgument(
             f"no record of the join {trace.name!r} has a column {column!r}",
             where="diagram(column=)",
@@ -381,7 +411,7 @@ def _steps(
 ) -> Iterator[WatermarkStep]:
     """Yield the steps of the watermark of a side, or of the join."""
     at = START_OF_TIME
-    for move, y in zip(trace.moves, ordinates.moves, strict=True):
+    for move, y in zip(trace.moves, ordinates.moves.tolist(), strict=True):
         to = move.input_watermark
         if side is not None and move.sides is not None:
             to = move.sides[side == "right"]

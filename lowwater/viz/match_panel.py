@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
+import numpy as np
+
 from lowwater.engine.graph.trace import StageTrace, TracedElement
-from lowwater.engine.graph.traced_parts import keys_of
+from lowwater.engine.local.traced_columns import TraceColumns
 from lowwater.engine.match.replay import Change, FoundMatch
 from lowwater.engine.records.followed import Event
 from lowwater.explain.match_history import KeyHistory
 from lowwater.explain.matches import runs_text
 from lowwater.time import START_OF_TIME, format_duration, format_instant
-from lowwater.viz._panel import fair_share, hashable
-from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, visible_steps
+from lowwater.viz._panel import evenly, fair_share
+from lowwater.viz.axes import MOST_STEPS, TraceOrdinates, span_of, visible_steps
 from lowwater.viz.match_scene import Arc, MatchPanel, MatchScene, RowMark
 from lowwater.viz.scene import Mark, Span, WatermarkStep
 from lowwater.viz.words import (
@@ -36,7 +37,8 @@ _LONGEST_VARIABLE = 10
 
 def match_scene(
     trace: StageTrace,
-    chosen: Sequence[Hashable],
+    columns: TraceColumns,
+    chosen: Sequence[int],
     *,
     stretch: Span | None,
     headed: bool,
@@ -46,21 +48,19 @@ def match_scene(
 
     Args:
         trace: The trace of the stage.
-        chosen: The keys to draw.
+        columns: Its elements.
+        chosen: The numbers of the keys to draw.
         stretch: The event times to draw; ``None`` for all.
         headed: Whether there are several keys.
         notes: What is left out, in words.
     """
-    ordinates = TraceOrdinates.of(trace)
-    times = [int(element.time) for element in trace.elements]
-    x = stretch or Span.airy(min(times, default=0), max(times, default=1), 25)
-    moments = list(ordinates.elements) + list(ordinates.moves)
-    y = Span.airy(min(moments, default=0), max(moments, default=1), 8)
+    ordinates = TraceOrdinates.of(trace, columns)
+    x = stretch or span_of(columns.elements.time, 25)
+    y = span_of(np.concatenate([ordinates.elements, ordinates.moves]), 8)
     watermark = tuple(_steps(trace, ordinates))
-    count = Counter(map(hashable, keys_of(trace.elements)))
-    rows = fair_share(MOST_ROWS, [count[key] for key in chosen])
+    rows = fair_share(MOST_ROWS, columns.elements.of_keys(len(columns.keys))[chosen].tolist())
     arcs = MOST_ARCS // max(1, len(chosen))
-    panels = [_PanelOf(trace, ordinates, key, stretch).build(rows, arcs) for key in chosen]
+    panels = [_PanelOf(trace, columns, ordinates, key, stretch).build(rows, arcs) for key in chosen]
     if trace.sample is not None:
         notes = [*notes, "matches are not drawn: the trace has only a sample of the rows"]
     if trace.is_resumed:
@@ -84,24 +84,27 @@ class _PanelOf:
     def __init__(
         self,
         trace: StageTrace,
+        columns: TraceColumns,
         ordinates: TraceOrdinates,
-        key: Hashable,
+        key: int,
         stretch: Span | None,
     ) -> None:
-        self._trace, self._ordinates, self._key, self._stretch = trace, ordinates, key, stretch
-        self._moments = dict(
-            zip((element.order for element in trace.elements), ordinates.elements, strict=True)
-        ) | dict(zip((move.order for move in trace.moves), ordinates.moves, strict=True))
-        keys = map(hashable, keys_of(trace.elements))
-        self._mine = [at for at, own in enumerate(keys) if own == key]
+        self._trace, self._ordinates, self._stretch = trace, ordinates, stretch
+        self._columns, self._key = columns, columns.keys[key]
+        orders = columns.elements.order.tolist()
+        self._moments = dict(zip(orders, ordinates.elements.tolist(), strict=True)) | dict(
+            zip((move.order for move in trace.moves), ordinates.moves.tolist(), strict=True)
+        )
+        self._mine: list[int] = np.flatnonzero(columns.elements.key == key).tolist()
         self._history: KeyHistory | None = None
         if trace.sample is None and self._mine:
             self._history = KeyHistory(trace, trace.elements[self._mine[0]].key)
 
     def build(self, most_rows: int, most_arcs: int) -> MatchPanel:
-        """Return the panel, with the first rows and matches."""
+        """Return the panel, with rows and matches from the whole of the run."""
         variables, corrects = self._variables(), self._corrections()
-        mine = [at for at in self._mine if self._is_drawn(int(self._trace.elements[at].time))]
+        times = self._columns.elements.time
+        mine = [at for at in self._mine if self._is_drawn(int(times[at]))]
         arcs = [arc for arc in self._arcs() if self._is_drawn(arc.left)]
         notes = []
         if len(mine) > most_rows:
@@ -109,13 +112,13 @@ class _PanelOf:
             notes.append(f"{more:,} more rows are not shown: narrow between=")
         if len(arcs) > most_arcs:
             notes.append(f"{len(arcs) - most_arcs:,} of {len(arcs):,} matches are not shown")
+        arcs = list(levelled(arcs))
+        shown = [arcs[at] for at in evenly(len(arcs), most_arcs).tolist()]
         rows = (
-            RowMark(self._mark(at, variables.get(at, "")), at in corrects)
-            for at in mine[:most_rows]
+            RowMark(self._mark(mine[at], variables.get(mine[at], "")), mine[at] in corrects)
+            for at in evenly(len(mine), most_rows).tolist()
         )
-        return MatchPanel(
-            key_text(self._key), tuple(rows), tuple(levelled(arcs[:most_arcs])), tuple(notes)
-        )
+        return MatchPanel(key_text(self._key), tuple(rows), tuple(shown), tuple(notes))
 
     def _is_drawn(self, time: int) -> bool:
         return self._stretch is None or self._stretch.low <= time < self._stretch.high
@@ -148,7 +151,7 @@ class _PanelOf:
             title = f"{variable}: {title}"
         text = value_text(variable, _LONGEST_VARIABLE) if variable else ""
         return Mark(
-            element.time, self._ordinates.elements[at], text, element.outcome, title,
+            element.time, int(self._ordinates.elements[at]), text, element.outcome, title,
             element.retract, reason_text(element),
         )  # fmt: skip
 
@@ -217,7 +220,7 @@ def _title(trace: StageTrace) -> str:
 def _steps(trace: StageTrace, ordinates: TraceOrdinates) -> Iterator[WatermarkStep]:
     """Yield the steps of the watermark."""
     at = START_OF_TIME
-    for move, y in zip(trace.moves, ordinates.moves, strict=True):
+    for move, y in zip(trace.moves, ordinates.moves.tolist(), strict=True):
         if move.input_watermark > at:
             at = move.input_watermark
             yield WatermarkStep(y, at, move_title(move))

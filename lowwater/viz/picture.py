@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lowwater.viz._draw_panel import PanelDrawing, has_ideal
 from lowwater.viz.legend import KEY_WIDTH, Key, in_order, legend, line_key, mark_key
 from lowwater.viz.plot import MARGIN, WIDTH, Plot, axis_names, picture_of, title_labels
-from lowwater.viz.scene import Mark, Panel, Scene
+from lowwater.viz.scene import DenseKind, Mark, Panel, Scene
 from lowwater.viz.shapes import BOLD, Area, Label, Path, Picture, Rect, Shape, fitted
 from lowwater.viz.words import MINUS, outcome_text
 
@@ -20,6 +20,12 @@ _BOXES = {
     "LATE": ("late", "LATE pane"),
     "OPEN": ("open", "not emitted yet"),
 }
+_DENSE: tuple[tuple[frozenset[DenseKind], str, str], ...] = (
+    (frozenset({"kept"}), "dense", "many elements"),
+    (frozenset({"dropped"}), "dense-dropped", "many dropped"),
+    (frozenset({"EARLY", "ON_TIME", "LATE"}), "dense-ontime", "many panes"),
+)
+"""Kinds of density, and how the legend names them."""
 
 
 def lay_out(scene: Scene) -> Picture:
@@ -58,8 +64,10 @@ def _entries(scene: Scene) -> Iterator[tuple[Key, str]]:
         yield mark_key(Mark(0, 0, "", outcome, "")), outcome_text(outcome)
     if any(mark.retract for mark in marks):
         yield mark_key(Mark(0, 0, MINUS, "kept", "", retract=True)), "retracted element"
-    if any(panel.cells for panel in scene.panels):
-        yield _box("dense", 0.45), "many elements"
+    dense = {cell.kind for panel in scene.panels for cell in panel.cells}
+    for cells, style, text in _DENSE:
+        if cells & dense:
+            yield _box(style, 0.45), text
     if scene.watermark:
         yield line_key("watermark"), "watermark"
     if has_ideal(scene):

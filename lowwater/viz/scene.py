@@ -14,6 +14,8 @@ from lowwater.time import END_OF_TIME, START_OF_TIME
 
 ElementOutcome: TypeAlias = Literal["kept", "late", "duplicate", "partly late"]
 BoxKind: TypeAlias = Literal["EARLY", "ON_TIME", "LATE", "OPEN"]
+DenseKind: TypeAlias = Literal["kept", "dropped", "EARLY", "ON_TIME", "LATE"]
+"""Kept elements, dropped and retracted ones, or panes by timing."""
 
 
 @final
@@ -149,13 +151,17 @@ class Band:
 @final
 @dataclass(frozen=True, slots=True)
 class DensityCell:
-    """A cell of the plane and the number of elements in it; half-open on both axes."""
+    """A cell of the plane and the number of elements or panes in it; half-open on both axes.
+
+    An element is at its event time and arrival, a pane at the end of its window and its firing.
+    """
 
     left: int
     right: int
     bottom: int
     top: int
     count: int
+    kind: DenseKind = "kept"
 
 
 @final

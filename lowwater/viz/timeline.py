@@ -35,7 +35,7 @@ _MEANS = {
     "duplicate": "{v} duplicate, dropped",
     "partly late": "(v> late for some of its windows",
 }
-_DENSE = ".:*#"
+_DENSE, _DROPPED = ".:*#", "<"
 _SPARSE = 3
 _Happening = Mark | Box | Retraction | Bracket | DensityCell | WatermarkStep
 
@@ -130,7 +130,9 @@ class _Timeline:
             row[column] = _FILL[box.kind]
 
     def _dense(self, cell: DensityCell) -> str:
-        most = max(other.count for other in self._panel.cells)
+        if cell.kind == "dropped":
+            return _DROPPED
+        most = max(other.count for other in self._panel.cells if other.kind == "kept")
         return _DENSE[min(len(_DENSE) - 1, len(_DENSE) * cell.count // (most + 1))]
 
     def _window(self, of: Box | Retraction | Bracket) -> str:
@@ -148,7 +150,9 @@ def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
     came = [*(mark.y for mark in panel.marks), *(cell.bottom for cell in panel.cells)]
     if before and came:
         yield min(came), before[-1]
-    yield from ((cell.bottom, cell) for cell in panel.cells)
+    # Panes are lines of text: those that are left out are in a note.
+    cells = [cell for cell in panel.cells if cell.kind in ("kept", "dropped")]
+    yield from ((cell.bottom, cell) for cell in cells)
     yield from ((mark.y, mark) for mark in panel.marks)
     yield from ((bracket.y, bracket) for bracket in panel.brackets)
     yield from ((retraction.y, retraction) for retraction in panel.retractions)
@@ -173,8 +177,11 @@ def _legend(scene: Scene) -> str:
     parts = [text for outcome, text in _MEANS.items() if outcome in outcomes]
     if any(mark.retract for mark in marks):
         parts.append("[-v] retracted element")
-    if any(panel.cells for panel in scene.panels):
+    dense = {cell.kind for panel in scene.panels for cell in panel.cells}
+    if "kept" in dense:
         parts.append(". : * # element density, increasing")
+    if "dropped" in dense:
+        parts.append("< dropped or retracted elements")
     if scene.watermark:
         parts.append("W watermark")
     kinds = {box.kind for panel in scene.panels for box in panel.boxes}

@@ -139,7 +139,11 @@ def keys_of(items: Sequence[Any]) -> list[Any]:
 
 def of_key(items: Sequence[T], key: Any) -> list[T]:
     """Return the items of a key, in order. O(items)."""
-    places = [at for at, one in enumerate(keys_of(items)) if one == key]
+    return pick(items, [at for at, one in enumerate(keys_of(items)) if one == key])
+
+
+def pick(items: Sequence[T], places: Sequence[int]) -> list[T]:
+    """Return the items at some places, each from 0, in ascending order."""
     return items.pick(places) if isinstance(items, TracedParts) else [items[at] for at in places]
 
 

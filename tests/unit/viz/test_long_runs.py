@@ -47,6 +47,45 @@ def test_the_svg_of_a_long_run_is_small(name: str) -> None:
     assert result.trace.stage().sample is not None
     svg = result.diagram().to_svg()
     assert len(svg.encode()) <= MOST_BYTES
-    assert "not shown" in svg or "density" in svg
+    assert "are drawn as density" in svg
     assert " of 12,000 elements are in the trace" in svg
     assert " of 12,000 elements are in the trace" in str(result.diagram())
+
+
+@pytest.mark.parametrize("is_drawn", ["panes", "dropped", "retractions"])
+def test_what_is_drawn_is_spread_over_the_run(is_drawn: str) -> None:
+    count = 20_000
+    second = 1_000_000
+    at = np.arange(count, dtype=np.int64) * second
+    at[::20] = np.maximum(at[::20] - 600 * second, 0)  # dropped
+    at[1::20] = np.maximum(at[1::20] - 40 * second, 0)  # corrections
+    result = (
+        lw.from_arrow(
+            pa.table(
+                {"at": pa.array(at).cast(pa.timestamp("us")), "key": at * 0, "value": at % 7}
+            ),
+            time="at", watermark=lw.Ascending(), timezone="UTC",
+        )
+        .key_by("key")
+        .window(
+            lw.FixedWindows("20s"), allowed_lateness="2m", accumulation="retracting",
+            trigger=lw.AfterWatermark(late=lw.AfterCount(1)),
+        )
+        .aggregate(total=lw.sum("value"))
+        .collect(trace=lw.Tracing(limit=None), bundle_size=1, progress=False)
+    )  # fmt: skip
+    (panel,) = result.diagram().scene.panels
+    places = {
+        "panes": [box.left for box in panel.boxes],
+        "dropped": [mark.x for mark in panel.marks if mark.outcome == "late"],
+        "retractions": [retraction.left for retraction in panel.retractions],
+    }[is_drawn]
+    tenths = np.histogram(places, bins=10, range=(0, count * second))[0]
+    assert tenths.min() >= len(places) // 20, tenths
+    for kind in ("dropped", "ON_TIME", "LATE"):
+        cells = [cell for cell in panel.cells if cell.kind == kind]
+        assert min(cell.left for cell in cells) < 0.1 * count * second
+        assert max(cell.right for cell in cells) > 0.9 * count * second
+    late_panes = sum(pane.timing == "LATE" and pane.kind == "insert" for pane in result.panes)
+    assert sum(cell.count for cell in panel.cells if cell.kind == "LATE") == late_panes
+    assert len(result.diagram().to_html()) < 400_000
