@@ -115,6 +115,8 @@ if TYPE_CHECKING:
     from lowwater.explain import LatenessProfile as LatenessProfile
     from lowwater.explain import check as check
     from lowwater.explain import diff as diff
+    from lowwater.exploration import Exploration as Exploration
+    from lowwater.exploration import explore as explore
     from lowwater.pipeline import Element as Element
     from lowwater.pipeline import FinalPanes as FinalPanes
     from lowwater.pipeline import GroupedTable as GroupedTable
@@ -229,6 +231,7 @@ _PLACES = {
     "lowwater.explain": (
         "Difference DisorderProfile Explanation Finding Findings LatenessProfile check diff"
     ),
+    "lowwater.exploration": "Exploration explore",
     "lowwater.pipeline": (
         "Element FinalPanes GroupedTable Info JoinedStream KeyedStream MatchedStream Pipeline "
         "Processed RangedStream Result Run RunHandle Stream Table WindowedStream changelog "

@@ -20,7 +20,7 @@ from lowwater.engine.records.steps import key_values
 from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.explain.disorder import DisorderGroup, DisorderProfile, group_of, lags_of
 from lowwater.pipeline.fluent import Stream
-from lowwater.pipeline.readers import from_arrow, from_frame, read_parquet
+from lowwater.pipeline.readers import from_arrow, from_frame, from_iterable, read_parquet
 from lowwater.time import DurationLike, Int64Array
 
 
@@ -115,16 +115,35 @@ def _read(
     stream: Stream
     if isinstance(frame, (str, os.PathLike)):
         stream = read_parquet(frame, time=time, columns=more, timezone=timezone, unit=unit)
-    elif isinstance(frame, Mapping):
-        stream = from_arrow(_table(frame), time=time, timezone=timezone, unit=unit)
     else:
-        stream = from_frame(frame, time=time, timezone=timezone, unit=unit)
+        stream = stream_of(frame, time, timezone=timezone, unit=unit)
     read = stream._flows[0].origin
     assert isinstance(read, Read)
     schema = read.source.schema
     if schema is not None:
         require_names(more, schema.names, "profile(arrived=, by=)")
     return read
+
+
+def stream_of(
+    records: Any, time: str, *, timezone: str | None = None, unit: TimeUnit | None = None
+) -> Stream:
+    """Return recorded data as a stream.
+
+    Args:
+        records: A DataFrame, Arrow data, a mapping of column names to arrays, the path of Parquet
+            files, or a list or another iterable of mappings.
+        time: The column of event times.
+        timezone: The time zone of times that have none.
+        unit: The unit of times that are plain numbers.
+    """
+    if isinstance(records, (str, os.PathLike)):
+        return read_parquet(records, time=time, timezone=timezone, unit=unit)
+    if isinstance(records, Mapping):
+        return from_arrow(_table(records), time=time, timezone=timezone, unit=unit)
+    if isinstance(records, (list, tuple, Iterator)):
+        return from_iterable(records, time=time, timezone=timezone, unit=unit)
+    return from_frame(records, time=time, timezone=timezone, unit=unit)
 
 
 def _table(columns: Mapping[Any, Any]) -> pa.Table:

@@ -175,6 +175,27 @@ class TraceOrdinates:
             )
         return cls(*_in_steps(trace, columns))
 
+    @classmethod
+    def by_arrival(cls, trace: StageTrace, columns: TraceColumns) -> TraceOrdinates:
+        """Return how many elements had arrived, which is the same for runs that differ otherwise.
+
+        Args:
+            trace: The trace, of all elements.
+            columns: Its elements and panes.
+        """
+        orders = columns.elements.order
+
+        def arrived(order: Int64Array) -> Int64Array:
+            return np.searchsorted(orders, order, side="right").astype(np.int64)
+
+        return cls(
+            np.arange(1, len(orders) + 1),
+            arrived(_ints(move.order for move in trace.moves)),
+            arrived(_ints(merge.order for merge in trace.merges)),
+            arrived(columns.panes.order),
+            steps=True,
+        )
+
 
 _ELEMENT, _MOVE, _MERGE, _PANE, _PAIR = range(5)
 

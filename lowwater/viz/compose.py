@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +38,57 @@ _AIR = 30
 """One part in this many of an axis stays free at either end."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of the diagram of a windowed stage or a process.
+
+    Args:
+        x: The range of event times.
+        y: The range of processing times.
+        by_arrival: Whether ``y`` is how many elements had arrived.
+    """
+
+    x: Span
+    y: Span
+    by_arrival: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        trace: StageTrace,
+        columns: TraceColumns,
+        *,
+        stretch: Span | None = None,
+        by_arrival: bool = False,
+    ) -> Axes:
+        """Return the axes that a trace fills, or a stretch of it."""
+        ordinates = cls(Span(0, 1), Span(0, 1), by_arrival).ordinates(trace, columns)
+        if stretch is None:
+            return cls(_x_span(trace, columns), _y_span(ordinates), by_arrival)
+        x = Span.airy(stretch.low, stretch.high, _AIR)
+        return cls(x, _y_span(ordinates), by_arrival)
+
+    def ordinates(self, trace: StageTrace, columns: TraceColumns) -> TraceOrdinates:
+        """Return the ``y`` of everything in a trace."""
+        if self.by_arrival:
+            return TraceOrdinates.by_arrival(trace, columns)
+        return TraceOrdinates.of(trace, columns)
+
+    def with_x_of(self, other: Axes) -> Axes:
+        """Return axes whose event times are also those of others."""
+        x = Span(min(self.x.low, other.x.low), max(self.x.high, other.x.high))
+        return replace(self, x=x)
+
+
 def compose(
     trace: StageTrace,
     *,
     keys: Sequence[Any] | None = None,
     column: str | None = None,
     between: Between | None = None,
+    axes: Axes | None = None,
+    limits: PanelLimits | None = None,
 ) -> AnyScene:
     """Return the scene of a stage. O(n log n) in elements and panes.
 
@@ -53,6 +98,8 @@ def compose(
             appearance.
         column: The aggregate to draw, the first by default; of a join the column of its records.
         between: The first event time to draw, and the end (exclusive); all by default.
+        axes: Those of several runs, to compare these; by default what the trace fills.
+        limits: How much to show of a single key; by default as much as fits into a picture.
 
     Raises:
         InvalidArgument: There is no such column or key, or ``between`` is not an interval.
@@ -84,11 +131,12 @@ def compose(
     if stretch is not None:
         merges = tuple(merge for merge in trace.merges if _touches(merge.into, stretch))
         trace = replace(trace, merges=merges)
-    ordinates = TraceOrdinates.of(trace, columns)
-    x = _x_span(trace, columns) if stretch is None else Span.airy(stretch.low, stretch.high, _AIR)
-    y = _y_span(ordinates)
+    if axes is None:
+        axes = Axes.of(trace, columns, stretch=stretch)
+    ordinates, x, y = axes.ordinates(trace, columns), axes.x, axes.y
     watermark = list(_watermark(trace, columns, ordinates))
-    limits = PanelLimits.of(columns, trace.merges, chosen)
+    if limits is None:
+        limits = PanelLimits.of(columns, trace.merges, chosen)
     panels = [
         PanelOf(trace, columns, key, ordinates, x, y, watermark, limits).build(
             shown, getattr(spec, "column", None)

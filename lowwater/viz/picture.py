@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from lowwater.viz._draw_panel import PanelDrawing, has_ideal
 from lowwater.viz.legend import KEY_WIDTH, Key, in_order, legend, line_key, mark_key
@@ -45,6 +46,41 @@ def lay_out(scene: Scene) -> Picture:
     rows = -(-count // columns)
     bottom = top + rows * (high + _ABOVE + _BELOW) + (0.0 if scene.headed else 4.0 - _ABOVE)
     return picture_of(scene, shapes, bottom, 12)
+
+
+def lay_out_panel(scene: Scene, height: int) -> Picture:
+    """Lay out the only panel of a scene, without title, legend and notes: a frame of several.
+
+    Args:
+        scene: The scene.
+        height: The height of the picture, in pixels.
+    """
+    area = Area(MARGIN + _LEFT, 6, WIDTH - MARGIN - 8, height - _BELOW)
+    plot = Plot(area, scene.x, scene.y, scene.steps, "records that have arrived")
+    shapes = (shape for panel in scene.panels for shape in _panel(scene, panel, plot))
+    return Picture(WIDTH, height, tuple(map(_with_short_title, shapes)), scene.title)
+
+
+def _with_short_title(shape: Shape) -> Shape:
+    """Return a shape with the two lines of its title that say what it is, not when it came.
+
+    Labels and what lies below them have none: the boxes that they are in have the same.
+    """
+    if shape.title is None:
+        return shape
+    is_label = isinstance(shape, Label) or shape.style == "plate"
+    return replace(shape, title=None if is_label else "\n".join(shape.title.split("\n")[:2]))
+
+
+def legend_of(scenes: Iterable[Scene]) -> Picture:
+    """Lay out the legend of several pictures."""
+    entries: dict[str, Key] = {}
+    for scene in scenes:
+        for key, text in _entries(scene):
+            entries.setdefault(text, key)
+    shapes: list[Shape] = []
+    bottom = legend(((key, text) for text, key in entries.items()), shapes, 0)
+    return Picture(WIDTH, round(bottom), tuple(shapes), "legend")
 
 
 def _panel(scene: Scene, panel: Panel, plot: Plot) -> Iterator[Shape]:

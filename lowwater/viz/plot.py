@@ -36,12 +36,14 @@ class Plot:
         x: Event times from its left to its right.
         y: Processing times from its bottom to its top.
         steps: Whether these are steps of the run.
+        counts: What they are otherwise called.
     """
 
     area: Area
     x: Span
     y: Span
     steps: bool
+    counts: str = "step of the run"
 
     def across(self, value: int) -> float:
         """Return the pixel of an event time, clipped to the plot."""
@@ -79,7 +81,7 @@ def axis_names(upper: Plot, lower: Plot) -> Iterator[Shape]:
     )  # fmt: skip
     text = fitted(f"event time ({day_text(lower.x)}, UTC)", right - left, 11.5)
     yield Label((left + right) / 2, bottom + 30, text, "text", 11.5, "middle")
-    up = "step of the run" if lower.steps else "processing time"
+    up = lower.counts if lower.steps else "processing time"
     if not lower.steps and day_text(lower.y) != day_text(lower.x):
         up = fitted(f"{up} ({day_text(lower.y)})", bottom - top, 11.5)
     yield Label(left - 64, (top + bottom) / 2, up, "text", 11.5, "middle", turned=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import assert_never
 
 from lowwater.display.html import escaped
@@ -34,6 +34,30 @@ def to_svg(picture: Picture, *, theme: Theme = "auto") -> str:
     )
 
 
+def shape_texts(picture: Picture) -> list[str]:
+    """Return the element of each shape, without the moments at which they appear."""
+    return [_element(shape, None) for shape in picture.shapes]
+
+
+def svg_of(picture: Picture, inner: str, used: Collection[str], *, theme: Theme, name: str) -> str:
+    """Return an SVG element with other content than the shapes of a picture.
+
+    Args:
+        picture: Has the size.
+        inner: The content, as :func:`shape_texts` returns it.
+        used: The styles that it uses.
+        theme: The colours.
+        name: What it is, for readers who cannot see it.
+    """
+    styles = css(f"{SCOPE}-{theme}", theme, used)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{SCOPE} {SCOPE}-{theme}" '
+        f'viewBox="0 0 {picture.width} {picture.height}" width="{picture.width}" '
+        f'height="{picture.height}" role="img" aria-label="{escaped(name)}" '
+        f'style="max-width:100%;height:auto"><style>{styles}</style><g>{inner}</g></svg>'
+    )
+
+
 def check_theme(theme: object) -> None:
     """Raise if there is no such theme.
 
@@ -53,8 +77,10 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def _element(shape: Shape, number: dict[int, int]) -> str:
-    since = "" if shape.since is None else f' data-since="{number[shape.since]}"'
+def _element(shape: Shape, number: dict[int, int] | None) -> str:
+    since = ""
+    if number is not None and shape.since is not None:
+        since = f' data-since="{number[shape.since]}"'
     title = "" if shape.title is None else f"<title>{escaped(shape.title)}</title>"
     match shape:
         case Rect():
@@ -150,12 +176,15 @@ def to_html(picture: Picture, *, theme: Theme = "auto", page: bool) -> str:
         inner += _bar(len(picture.frames) - 1) + f"<script>{_script(picture, name)}</script>"
     style = _STYLE.replace("WIDTH", str(picture.width))
     body = f'<div class="lw-run" data-lowwater="{name}"><style>{style}</style>\n{inner}</div>\n'
-    if not page:
-        return body
+    return page_around(body, picture.name, theme) if page else body
+
+
+def page_around(body: str, name: str, theme: Theme) -> str:
+    """Return a page with a body, on paper of a theme."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{escaped(picture.name)}</title><style>{_PAGE_STYLES[theme]}</style></head>"
+        f"<title>{escaped(name)}</title><style>{_PAGE_STYLES[theme]}</style></head>"
         f"<body>\n{body}</body></html>\n"
     )
 

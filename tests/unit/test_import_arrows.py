@@ -38,6 +38,7 @@ ROOMS = [
     "explain",
     "viz",
     "pipeline",
+    "exploration",
     "",  # the front door: lowwater/__init__.py
     "testing",
     "cli",

@@ -56,7 +56,8 @@ windows = stream.key_by("k").window(lw.FixedWindows("1m"))
 windows.aggregate(n=lw.count()).collect(progress=False)
 own = [name for name in sys.modules if name.split(".")[0] == "lowwater"]
 apart = ("io.kafka", "io.log", "io.postgres", "io.csv", "io.json", "io.parquet", "io.sinks.kafka",
-         "io.sinks.owned", "io.sinks.sqlite", "explain.window", "viz", "spark", "cli")
+         "io.sinks.owned", "io.sinks.sqlite", "explain.window", "viz", "exploration", "spark",
+         "cli")
 print(*sorted(one for one in own if one.startswith(tuple(f"lowwater.{name}" for name in apart))
               and one != "lowwater.io.csv_values"))
 print(len(own))

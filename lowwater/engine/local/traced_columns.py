@@ -18,6 +18,7 @@ from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.steps import KINDS, REASONS, TIMINGS
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import Int64Array
+from lowwater.windows import Window
 
 OUTCOMES = ("kept", "late", "partly late", "duplicate")
 _KEPT, _LATE, _PARTLY, _DUPLICATE = range(4)
@@ -127,20 +128,22 @@ class TraceColumns:
         elements: The elements.
         windows: The windows that accepted them.
         panes: The panes.
+        dropped: The windows that they were dropped from.
     """
 
     keys: tuple[Hashable, ...]
     elements: ElementColumns
     windows: WindowColumns
     panes: PaneColumns
+    dropped: WindowColumns
 
     @classmethod
     def of(cls, trace: StageTrace) -> TraceColumns:
         """Return the columns of a trace. O(elements + panes)."""
         codes: dict[Hashable, int] = {}
-        elements, windows = _elements(trace, _codes(trace.elements, codes))
+        elements, windows, dropped = _elements(trace, _codes(trace.elements, codes))
         panes = _panes(trace, _codes(trace.panes, codes))
-        return cls(tuple(codes), elements, windows, panes)
+        return cls(tuple(codes), elements, windows, panes, dropped)
 
     def within(self, low: int, high: int) -> TraceColumns:
         """Return the elements from ``low`` to ``high`` (exclusive), and windows that touch these.
@@ -150,9 +153,11 @@ class TraceColumns:
         elements, panes, windows = self.elements, self.panes, self.windows
         elements = elements.take((elements.time >= low) & (elements.time < high))
         panes = panes.take((panes.start < high) & (panes.end > low))
-        windows = windows.of(elements)
-        windows = replace(windows, element=elements.place[windows.element])
-        return replace(self, elements=elements, panes=panes, windows=windows)
+        windows, dropped = (
+            replace(found, element=elements.place[found.element])
+            for found in (windows.of(elements), self.dropped.of(elements))
+        )
+        return replace(self, elements=elements, panes=panes, windows=windows, dropped=dropped)
 
     def events(self) -> Int64Array:
         """Return the number of elements and panes of each key, int64, shape (keys,)."""
@@ -183,7 +188,9 @@ def _codes(items: Sequence[Any], codes: dict[Hashable, int]) -> Int64Array:
 # -- elements --------------------------------------------------------------------------------------
 
 
-def _elements(trace: StageTrace, key: Int64Array) -> tuple[ElementColumns, WindowColumns]:
+def _elements(
+    trace: StageTrace, key: Int64Array
+) -> tuple[ElementColumns, WindowColumns, WindowColumns]:
     elements = trace.elements
     if not isinstance(elements, TracedParts):
         return _of_values(elements, key)
@@ -213,11 +220,13 @@ def _elements(trace: StageTrace, key: Int64Array) -> tuple[ElementColumns, Windo
             late.append(places)
             starts.append(one.late.start)
             ends.append(one.late.end)
-    dropped = _joined(late)
-    gone = WindowColumns(dropped, _joined(starts), _joined(ends), order[dropped])
+    dropped, start, end = _joined(late), _joined(starts), _joined(ends)
+    is_late = mask_of(dropped, number)
+    has_window = start < end
+    dropped = dropped[has_window]
+    gone = WindowColumns(dropped, start[has_window], end[has_window], order[dropped])
     values = [one.bundle.values for one in taken]
     windows = _accepted(trace.windowing, time, order, values, gone, outcome)
-    is_late = mask_of(gone.element, number)
     stays = is_late & mask_of(windows.element, number)
     outcome[is_late] = _LATE
     outcome[stays] = _PARTLY
@@ -232,7 +241,7 @@ def _elements(trace: StageTrace, key: Int64Array) -> tuple[ElementColumns, Windo
         is_unwindowed=unwindowed,
         place=np.arange(number, dtype=np.int64),
     )
-    return columns, windows
+    return columns, windows, gone
 
 
 def _accepted(
@@ -268,12 +277,7 @@ def _accepted(
 
 def _of_values(
     elements: Sequence[TracedElement], key: Int64Array
-) -> tuple[ElementColumns, WindowColumns]:
-    windows = [
-        (at, int(window.start), int(window.end))
-        for at, element in enumerate(elements)
-        for window in element.windows
-    ]
+) -> tuple[ElementColumns, WindowColumns, WindowColumns]:
     columns = ElementColumns(
         key=key,
         order=_ints([element.order for element in elements]),
@@ -285,9 +289,21 @@ def _of_values(
         is_unwindowed=np.array([e.reason == "unwindowed" for e in elements], dtype=np.bool_),
         place=np.arange(len(elements), dtype=np.int64),
     )
-    places = np.array(windows, dtype=np.int64).reshape(-1, 3)
-    of = places[:, 0]
-    return columns, WindowColumns(of, places[:, 1], places[:, 2], columns.order[of])
+    return (
+        columns,
+        _windows_of(columns, [element.windows for element in elements]),
+        _windows_of(columns, [element.dropped for element in elements]),
+    )
+
+
+def _windows_of(columns: ElementColumns, windows: Sequence[Sequence[Window]]) -> WindowColumns:
+    found = [
+        (at, int(window.start), int(window.end))
+        for at, each in enumerate(windows)
+        for window in each
+    ]
+    of, start, end = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return WindowColumns(of, start, end, columns.order[of])
 
 
 # -- panes -----------------------------------------------------------------------------------------

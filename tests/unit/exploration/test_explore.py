@@ -1,0 +1,235 @@
+"""Explorations: what may be explored, what the page has, and what is refused."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lowwater as lw
+from lowwater.exploration import exploration
+from lowwater.viz.picture import lay_out_panel
+from lowwater.viz.svg import shape_texts
+
+HOSTILE = "</script><b>\"'&"
+TRIGGERS = {"late": lw.AfterWatermark(late=lw.AfterCount(1)), "never": lw.AfterWatermark()}
+MINUTE = {"a minute": lw.FixedWindows("1m")}
+
+
+def table(count: int = 500, keys: tuple[Any, ...] = ("a", "b", HOSTILE)) -> pa.Table:
+    random = np.random.default_rng(3)
+    at = np.arange(count) * 1_000_000 - random.integers(0, 90, count) * 1_000_000 + 10**9
+    return pa.table(
+        {
+            "at": pa.array(at, pa.timestamp("us", "UTC")),
+            "key": [keys[n % len(keys)] for n in range(count)],
+            "value": random.integers(0, 9, count),
+        }
+    )
+
+
+def pipeline(data: pa.Table | None = None) -> lw.Pipeline:
+    return (
+        lw.from_arrow(table() if data is None else data, time="at", watermark=lw.Ascending())
+        .key_by("key")
+        .window(lw.FixedWindows("1m"), accumulation="retracting")
+        .aggregate(total=lw.sum("value"))
+    )
+
+
+def data_of(page: str) -> Any:
+    found = re.search(r"var data=(\{.*?\}),pool=data\.pool", page, re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def texts(pool: list[str], runs: list[int]) -> list[str]:
+    return [pool[first + n] for first, many in zip(runs[::2], runs[1::2], strict=True)
+            for n in range(many)]  # fmt: skip
+
+
+def test_the_page_has_each_frame_as_it_is_drawn() -> None:
+    found = lw.explore(
+        pipeline(), delay=["0s", "1m"], lateness=["0s", "5m"],
+        trigger={"late": TRIGGERS["late"], HOSTILE: lw.AfterWatermark(late=lw.AfterCount(3))},
+        bundle_size=20, draw=HOSTILE,
+    )  # fmt: skip
+    page = found._repr_html_()
+    assert page.count("</script>") == 1
+    assert HOSTILE not in page
+    data = data_of(page)
+    assert data["axes"] == [1, 2, 2, 2]
+    assert len(data["frames"]) == len(found.points) == 8
+    runs = exploration._Runs(found.grid, 20)
+    for frame, own in zip(data["frames"], runs.frames(HOSTILE, None), strict=True):
+        drawn, panes, dropped, numbers, code, shares, _ = frame
+        assert texts(data["pool"], drawn) == shape_texts(lay_out_panel(own.scene, 420))
+        rows = [re.findall("<td>(.*?)</td>", row) for row in texts(data["pool"], panes)]
+        assert [tuple(map(html.unescape, row)) for row in rows] == list(own.panes)
+        assert len(texts(data["pool"], dropped)) == len(own.dropped)
+        assert texts(data["pool"], numbers)[0] == f"{own.point.on_time:,}"
+        said = html.unescape(texts(data["pool"], code)[0])
+        assert said == found.code(own.point)
+        assert shares == sorted(shares)
+        assert len(shares) == len(data["latencies"])
+
+
+def test_code_is_the_pipeline_of_its_point() -> None:
+    late = lw.AfterWatermark(late=lw.AfterAny(lw.AfterCount(3), lw.AfterProcessingTime("1m")))
+    found = lw.explore(pipeline(), delay=["90s"], lateness=["5m"], trigger={"late": late})
+    (point,) = found.points
+    code = found.code(point).replace("watermark=lw.", "watermark = lw.", 1)
+    watermark, window = code.split("\n\n")
+    scope: dict[str, Any] = {"lw": lw}
+    exec(watermark, scope)
+    data = table()
+    keyed = lw.from_arrow(data, time="at", watermark=scope["watermark"]).key_by("key")
+    scope["keyed"] = keyed
+    windowed = eval(f"keyed{window}", scope)
+    runs = [
+        one.collect(bundle_size=10, clock=lw.ManualClock(0), progress=False).panes
+        for one in (windowed.aggregate(total=lw.sum("value")), found.pipeline(point))
+    ]
+    assert runs[0] == runs[1] != []
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns", "arrow", "pandas", "parquet", "iterator"])
+def test_records_of_every_kind(kind: str, tmp_path: Path) -> None:
+    data = table()
+    pq.write_table(data, tmp_path / "data.parquet")
+    records: Any = {
+        "rows": data.to_pylist,
+        "columns": data.to_pydict,
+        "arrow": lambda: data,
+        "pandas": lambda: pd.DataFrame(data.to_pydict()),
+        "parquet": lambda: str(tmp_path / "data.parquet"),
+        "iterator": lambda: iter(data.to_pylist()),
+    }[kind]()
+    found = lw.explore(
+        records, time="at", key="key", windows=MINUTE, delay=["0s", "1m"], bundle_size=10,
+        aggregates={"total": lw.sum("value")},
+    )  # fmt: skip
+    expected = lw.explore(pipeline(data), delay=["0s", "1m"], bundle_size=10, windows=MINUTE)
+    numbers = [(p.records, p.on_time, p.dropped, p.emitted) for p in found.points]
+    assert numbers == [(p.records, p.on_time, p.dropped, p.emitted) for p in expected.points]
+    assert found.points[0].dropped > found.points[1].dropped
+
+
+def test_records_without_a_key_are_one_group() -> None:
+    found = lw.explore(table(), time="at", windows=MINUTE, delay=["2m"])
+    (point,) = found.points
+    assert (point.records, point.complete) == (500, 1)
+
+
+def test_pages_do_not_grow_with_the_input() -> None:
+    sizes = [
+        len(lw.explore(pipeline(table(count)), delay=["0s", "1m"])._repr_html_())
+        for count in (8_000, 32_000)
+    ]
+    assert sizes[1] < 1.5 * sizes[0] < 250_000
+
+
+def test_a_source_is_read_once() -> None:
+    reads = []
+
+    class Counted:
+        schema = None
+
+        def batches(self, size: int, keys: tuple[str, ...]) -> Any:
+            reads.append(size)
+            yield lw.Records.from_arrow(pa.table({"at": list(range(10)), "key": ["a"] * 10}))
+
+    stream = lw.from_source(Counted(), time="at", watermark=lw.Ascending())
+    counts = stream.key_by("key").window(lw.FixedWindows("1s")).aggregate(n=lw.count())
+    lw.explore(counts, delay=["0s", "1s", "2s"])
+    assert len(reads) == 1
+
+
+def test_a_clock_of_the_source_measures_the_waits() -> None:
+    at = [0, 1, 2, 3, 60, 61, 130]
+    data = pa.table(
+        {
+            "at": pa.array([n * 1_000_000 for n in at], pa.timestamp("us", "UTC")),
+            "came": pa.array([n * 1_000_000 + 10_000_000 for n in at], pa.timestamp("us", "UTC")),
+        }
+    )
+    found = lw.explore(
+        lw.from_arrow(
+            data, time="at", watermark=lw.Ascending(), clock=lw.ArrivalClock("came", tick="1s")
+        )
+        .with_columns(all=lw.lit(1))
+        .key_by("all")
+        .window(lw.FixedWindows("1m"))
+        .aggregate(n=lw.count()),
+    )
+    (point,) = found.points
+    # The window to 01:00 is complete when the record of 01:00 came, in the tick up to 01:11.
+    assert point.median_wait == 11_000_000
+    assert "waits are measured by the clock" in found._repr_html_()
+    assert "processing time" in found._repr_html_()
+
+
+def test_points_are_found_by_their_settings(tmp_path: Path) -> None:
+    found = lw.explore(pipeline(), delay=["0s", "30s"], lateness=["0s", "1m"])
+    assert found.point(delay="30s", lateness="1m").settings.delay == 30_000_000
+    with pytest.raises(lw.InvalidArgument, match="several points have delay='30s'"):
+        found.point(delay="30s")
+    with pytest.raises(lw.InvalidArgument, match="no point has delay='31s'"):
+        found.point(delay="31s")
+    frame = found.to_frame()
+    assert frame["complete"].tolist() == [point.complete for point in found.points]
+    assert frame["delay"].tolist()[:2] == [pd.Timedelta(0), pd.Timedelta("30s")]
+    found.save(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert found._repr_html_() in text
+    with pytest.raises(lw.InvalidArgument, match=r"does not end in \.html"):
+        found.save(tmp_path / "page.svg")
+
+
+def test_nothing_to_draw() -> None:
+    empty = pipeline(table(0))
+    found = lw.explore(empty, delay=["0s"])
+    assert found.points[0].records == 0
+    assert found.points[0].complete == 1
+    assert "no elements" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delay": ["-1s"]}, "has a negative duration"),
+        ({"delay": "1s"}, "is not a list of durations"),
+        ({"lateness": []}, "is not a list of durations"),
+        ({"trigger": {}}, "is not a mapping of names"),
+        ({"trigger": [lw.AfterWatermark()]}, "is not a mapping of names"),
+        ({"trigger": {"a": lw.FixedWindows("1m")}}, "is no trigger"),
+        ({"windows": {"a": "1m"}}, "is no window function"),
+        ({"delay": [f"{n}s" for n in range(401)]}, "401 combinations are more than"),
+        ({"draw": "z"}, "is no key of the input"),
+        ({"column": "z"}, "has no aggregate 'z'"),
+        ({"time": "at"}, "are of records"),
+        ({"theme": "blue"}, "is none of"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(lw.InvalidArgument, match=message):
+        lw.explore(pipeline(), **options)
+
+
+def test_what_cannot_be_explored() -> None:
+    with pytest.raises(lw.InvalidArgument, match="need time= and windows="):
+        lw.explore([1, 2])
+    counted = lw.from_arrow(table(), time="at").key_by("key").window(lw.CountWindows(5))
+    with pytest.raises(lw.InvalidArgument, match="not one with windows of time"):
+        lw.explore(counted.aggregate(n=lw.count()))
+    with pytest.raises(lw.UnsafeTrigger):
+        lw.explore(pipeline(), lateness=["1m"], trigger={"once": lw.AfterCount(1)})
