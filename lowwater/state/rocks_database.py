@@ -20,8 +20,8 @@ from lowwater.state.forks import leave_to_parent
 from lowwater.state.ownership import in_use, unreadable
 from lowwater.state.store import Batch, Delete, DeleteRange, Put
 
-# All that needs the package takes it from here. Who asks for state on disk imports this module then,
-# and not before: a browser has no such package, and runs without state all the same.
+# All that needs the package takes it from here, and this module is imported when state on disk is
+# asked for, not before: a browser has no such package, and runs without state all the same.
 try:
     import rocksdict as rocksdict
 except ImportError as error:

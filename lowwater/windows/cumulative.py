@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from lowwater.errors import InvalidArgument, constructor, describe
+from lowwater.kernels.positions import repeated
 from lowwater.time import (
     DAY_US,
     END_OF_TIME,
@@ -205,8 +206,8 @@ class CumulativeWindows:
                 hint=f"Use a bundle_size of at most {MOST_PAIRS * len(times) // pairs:,}, or a "
                 "longer step",
             )
-        element = np.repeat(np.arange(len(times), dtype=np.int64), copies)
-        number = np.arange(1, pairs + 1) + np.repeat(steps - np.cumsum(copies) + copies, copies)
+        element = repeated(np.arange(len(times), dtype=np.int64), copies)
+        number = np.arange(1, pairs + 1) + repeated(steps - np.cumsum(copies) + copies, copies)
         start = low[element]
         return Assignment(start, np.minimum(start + number * step, high[element]), element)
 
