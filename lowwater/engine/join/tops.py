@@ -17,7 +17,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column, Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle
-from lowwater.kernels.positions import repeated
+from lowwater.kernels.positions import as_positions, repeated
 from lowwater.state.arrays import NONE, mixed, run_starts
 from lowwater.state.table import Field
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -413,5 +413,5 @@ def _greatest(values: Int64Array, lengths: Int64Array) -> Int64Array:
     filled = np.flatnonzero(lengths)
     if filled.size:
         begins = (np.cumsum(lengths) - lengths)[filled]
-        greatest[filled] = np.maximum.reduceat(values, begins)
+        greatest[filled] = np.maximum.reduceat(values, as_positions(begins))
     return greatest

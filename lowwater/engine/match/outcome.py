@@ -20,7 +20,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stage_output import Emitted
-from lowwater.kernels.positions import repeated
+from lowwater.kernels.positions import as_positions, repeated
 from lowwater.state.arrays import expand_ranges, mixed
 from lowwater.time import Int64Array, saturating_add_array
 
@@ -150,7 +150,7 @@ class Output:
         born = records.table["born"][rows.rows]
         of_rows = mixed([born[taken.places], taken.labels.astype(np.int64)]).view(np.int64)
         begin = np.cumsum(decided.stop - decided.start) - (decided.stop - decided.start)
-        sums = np.add.reduceat(of_rows, begin) if len(begin) else of_rows
+        sums = np.add.reduceat(of_rows, as_positions(begin)) if len(begin) else of_rows
         identity = mixed([sums, born[decided.start], decided.stop - decided.start]).view(np.int64)
         stays = decided.start >= decided.settled[decided.key]
         begun = rows.times[decided.start]
