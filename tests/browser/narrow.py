@@ -2,9 +2,9 @@
 
 Pyodide is a 32-bit platform: what numpy makes without being told a type, such as positions and sums
 of booleans, is ``int32`` there, and ``int64`` where numpy takes numbers of elements is refused. Its
-wheels are not everywhere at hand, so this has the calls of a module go through :func:`called`, which
-answers as a numpy of 32 bits does. Only calls of functions and methods do: ``numpy`` inside other
-packages counts as always.
+wheels are not at hand everywhere, so the calls of a module go through :func:`called`, which answers
+as a numpy of 32 bits does. Only calls of functions and methods do: ``numpy`` inside other packages
+counts as always.
 
 Compared with a numpy 1.24 of i386, where each of the answers below was tried.
 """
@@ -22,14 +22,14 @@ from typing import Any, cast
 import numpy as np
 
 _CALL = "__called_in_32_bits__"
-_POSITIONS = frozenset(
-    "argmax argmin argpartition argsort argwhere bincount count_nonzero digitize flatnonzero"
-    " indices lexsort nonzero searchsorted unravel_index".split()
-)
-_MADE = frozenset("array asarray ascontiguousarray atleast_1d full repeat tile".split())
-_JOINED = frozenset("column_stack concatenate hstack stack vstack".split())
-_TOTALS = frozenset("accumulate cumprod cumsum nansum prod reduce reduceat sum".split())
-_COUNTED = frozenset(("repeat", "reduceat"))
+_POSITIONS = {
+    *("argmax", "argmin", "argpartition", "argsort", "argwhere", "bincount", "count_nonzero"),
+    *("digitize", "flatnonzero", "indices", "lexsort", "nonzero", "searchsorted", "unravel_index"),
+}
+_MADE = {"array", "asarray", "ascontiguousarray", "atleast_1d", "full", "repeat", "tile"}
+_JOINED = {"column_stack", "concatenate", "hstack", "stack", "vstack"}
+_TOTALS = {"accumulate", "cumprod", "cumsum", "nansum", "prod", "reduce", "reduceat", "sum"}
+_COUNTED = {"repeat", "reduceat"}
 _NAMES = _POSITIONS | _MADE | _JOINED | _TOTALS | _COUNTED | {"arange", "unique", "where"}
 _LEAST, _MOST = -(2**31), 2**31 - 1
 _BYTES = 8  # of the integers that a numpy of 64 bits makes
@@ -53,9 +53,9 @@ def called(owner: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     if name in _JOINED and isinstance(args[0], list | tuple):
         args = ([_narrow_if_plain(part) for part in args[0]], *args[1:])
     result = function(*args, **kwargs)
-    if dtype is not None or len(args) > 1 and name in ("array", "asarray", "ascontiguousarray"):
+    if dtype is not None or (len(args) > 1 and name in ("array", "asarray", "ascontiguousarray")):
         return result
-    if name in _POSITIONS or name == "where" and len(arguments) == 1:
+    if name in _POSITIONS or (name == "where" and len(arguments) == 1):
         return result if "weights" in kwargs else _narrow(result)
     if name == "unique":
         asked = kwargs.keys() & {"return_index", "return_inverse", "return_counts"}
@@ -81,7 +81,8 @@ def _total(owner: Any, values: Any, result: Any, kwargs: dict[str, Any]) -> Any:
         return result
     if not isinstance(values, np.ndarray | np.generic):
         return _narrow(result) if _is_plain(values) else result
-    return _narrow(result) if values.dtype.kind in "biu" and values.dtype.itemsize < _BYTES else result
+    is_short = values.dtype.kind in "biu" and values.dtype.itemsize < _BYTES
+    return _narrow(result) if is_short else result
 
 
 def _check_counts(counts: Any) -> None:
