@@ -555,7 +555,7 @@ class Machine:
 
 
 def _deadline(trigger: AfterProcessingTime, clock: int) -> int:
-    at = int(saturating_add_array(np.array([clock]), trigger.delay_us)[0])
+    at = int(saturating_add_array(np.array([clock], dtype=np.int64), trigger.delay_us)[0])
     align = trigger.align_us
     if align is not None:
         at += -at % align

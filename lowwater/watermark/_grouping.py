@@ -174,7 +174,7 @@ def _of_numbers(data: NDArray[Any]) -> tuple[Int64Array, list[Any]]:
             distinct = np.flatnonzero(present)
             rank = np.zeros(present.size, dtype=np.int64)
             rank[distinct] = np.arange(distinct.size)
-            return rank[offsets], (distinct + low).tolist()
+            return rank[offsets], (distinct.astype(np.int64) + low).tolist()
     values, codes = np.unique(data, return_inverse=True)
     return codes.astype(np.int64), values.tolist()
 

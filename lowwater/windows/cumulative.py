@@ -152,11 +152,13 @@ class CumulativeWindows:
 
     def ends(self, start: int) -> Int64Array:
         """Return the ends of the windows that start at an instant, rising, int64. O(windows)."""
-        if self.timezone is None and not self._is_far_inside(np.array([start])):
+        if self.timezone is None and not self._is_far_inside(np.array([start], dtype=np.int64)):
             low = start - (start - self.offset_us) % self.size_us  # a window may be cut off
             high = low + self.size_us
         else:
-            (low,), (high,) = (side.tolist() for side in self._spans(np.array([start])))
+            (low,), (high,) = (
+                side.tolist() for side in self._spans(np.array([start], dtype=np.int64))
+            )
         ends = {min(at, high, END_OF_TIME) for at in range(low, high + self.step_us, self.step_us)}
         return np.array(sorted(end for end in ends if end > start), dtype=np.int64)
 

@@ -200,7 +200,7 @@ class TopOperator(KeyedOperator):
     def _numbers(self, count: int) -> Int64Array:
         """Return the next numbers, which rise."""
         first, self._moves = self._moves, self._moves + count
-        return np.arange(first, self._moves)
+        return np.arange(first, self._moves, dtype=np.int64)
 
     def _order(self, rows: Int64Array, owner: Int64Array, ranks: Int64Array) -> Int64Array:
         """Return the order of rows: by owner, then by rank, by ties, and by the primary key."""

@@ -152,10 +152,7 @@ class WorkerPool:
     """
 
     def __init__(self, numbers: Sequence[int], answer: Answer) -> None:
-        import multiprocessing
-
-        # A browser's Python names the method, but has no processes.
-        if sys.platform == "emscripten" or "fork" not in multiprocessing.get_all_start_methods():
+        if not _can_fork():
             raise InvalidArgument(
                 f"workers={numbers[-1] + 1} (int): worker processes are forked, and "
                 f"{sys.platform} cannot",
@@ -344,6 +341,16 @@ class Bell:
         if self._event is not None:
             os.close(self._event)
             self._event = None
+
+
+def _can_fork() -> bool:
+    if sys.platform == "emscripten":  # a browser's Python names the method, but has no processes
+        return False
+    try:
+        import multiprocessing
+    except ImportError:
+        return False
+    return "fork" in multiprocessing.get_all_start_methods()
 
 
 def _leave_to_parent() -> None:

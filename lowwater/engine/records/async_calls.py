@@ -201,6 +201,7 @@ class _Loops:
                 try:
                     thread.start()
                 except RuntimeError as error:
+                    loop.close()
                     raise UnsupportedByRunner(
                         f"the calls of map_async run in a thread, and there is none here: {error}",
                         where="map_async",
