@@ -6,7 +6,7 @@ wheels are not at hand everywhere, so the calls of a module go through :func:`ca
 as a numpy of 32 bits does. Only calls of functions and methods do: ``numpy`` inside other packages
 counts as always.
 
-Compared with a numpy 1.24 of i386, where each of the answers below was tried.
+The answers were compared with those of numpy 1.24 on i386; that of ``bincount`` is of numpy 2.4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -141,7 +141,7 @@ class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         tree = _Calls().visit(ast.parse(self.get_data(path), path))
-        return cast("CodeType", compile(ast.fix_missing_locations(tree), path, "exec"))
+        return compile(ast.fix_missing_locations(tree), path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         setattr(module, _CALL, called)

@@ -33,17 +33,16 @@ def shown() -> None:
 
     import lowwater as lw
 
-    traced: tuple[Any, Any] | None = None
+    traced: dict[str, Any] = {}
     for page in ("README.md", "docs/tutorial.md"):
         text = (_ROOT / page).read_text(encoding="utf-8")
         names: dict[str, Any] = {"__name__": "page"}
         for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
             exec(compile(code, page, "exec"), names)
-            if traced is None and "trace=True" in code:
-                traced, events = (names["run"], names["scores"]), names["events"]
+            if not traced and "trace=True" in code:
+                traced = dict(names)
         print(f"{page} ran")
-    assert traced is not None
-    run, scores = traced
+    run, scores, events = traced["run"], traced["scores"], traced["events"]
     diagram = run.diagram()
     print(diagram.to_svg(), diagram, diagram._repr_html_())
     print(run.final(), run._repr_html_(), run.to_arrow(), run.lateness_profile())

@@ -33,7 +33,7 @@ def install() -> None:
         del sys.modules[name]
     sys.meta_path.insert(0, _Forbidding())
 
-    def start(thread: threading.Thread) -> None:
+    def start(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")  # what Pyodide says
 
     threading.Thread.start = start  # type: ignore[method-assign]
