@@ -50,8 +50,6 @@ def shown() -> None:
     print(lw.check(scores), scores.explain(), scores._repr_html_())
     plays = {name: [event[name] for event in events] for name in ("at", "team")}
     print(lw.profile(pa.table(plays), time="at", by="team"))
-    if hasattr(lw, "explore"):
-        print(lw.explore(scores)._repr_html_())
 
 
 def pages(*names: str) -> None:
