@@ -1,21 +1,29 @@
-"""Fills marks in pages while mkdocs builds: the help of each command, and pictures of runs."""
+"""Fills marks in pages while mkdocs builds, and adds the wheel that readers run blocks with."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from docs.tools import wheel
 from docs.tools.figures import with_figures
 from lowwater.cli.main import _parser
 
 MARK = "<!-- help of each command -->"
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Replace the marks in a page."""
-    return with_figures(markdown.replace(MARK, "\n".join(commands())))
+    filled = wheel.with_mark(markdown, depth=page.file.src_uri.count("/"))
+    return with_figures(filled.replace(MARK, "\n".join(commands())))
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Add the wheel to the site."""
+    wheel.build(Path(config["site_dir"]))
 
 
 def commands() -> Iterator[str]:

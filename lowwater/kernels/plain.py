@@ -76,6 +76,8 @@ class Arrived(NamedTuple):
 
 def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
     # Views, not copies: this is the first pass over every bundle that looks windows up.
+    # Positions among them have 32 bits in a browser.
+    values = [np.asarray(value, dtype=np.int64) for value in values]
     hashes = values[0].view(np.uint64) * _FACTORS[0]
     for at, value in enumerate(values[1:], 1):
         hashes ^= value.view(np.uint64) * _FACTORS[at % len(_FACTORS)]

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 
 
@@ -110,7 +111,7 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     if len(start) == 1:
         only = np.arange(int(start[0]), int(start[0]) + int(count[0]), dtype=np.int64)
         return only, np.zeros(len(only), dtype=np.int64)
-    which = np.repeat(np.arange(len(start), dtype=np.int64), count)
+    which = repeated(np.arange(len(start), dtype=np.int64), count)
     begins = np.cumsum(count) - count
     inside = np.arange(len(which), dtype=np.int64) - begins[which]
     return start[which] + inside, which

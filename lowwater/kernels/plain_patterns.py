@@ -27,6 +27,7 @@ from lowwater.kernels.pattern_tables import (
     tables_of,
 )
 from lowwater.kernels.plain_merging import expand_ranges
+from lowwater.kernels.positions import repeated
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 _FEW = 16  # so many walks are as fast one by one
@@ -212,7 +213,7 @@ class _Group:
         count = stop - self._places[at]
         if self._search.skip_label < 0:
             return count
-        walk = np.repeat(np.arange(len(at)), count)
+        walk = repeated(np.arange(len(at)), count)
         hits = np.flatnonzero(labels == self._search.skip_label)
         if self._search.skip == TO_FIRST:
             hits = hits[::-1]  # of several assignments the last one stays
@@ -229,7 +230,7 @@ class _Group:
     ) -> None:
         start = self._places[at]
         if not kept.all():
-            labels = labels[np.repeat(kept, stop - start)]
+            labels = labels[repeated(kept, stop - start)]
             at, start, stop = at[kept], start[kept], stop[kept]
         self.found.append(Found(start, stop, self._reach[at], labels))
 

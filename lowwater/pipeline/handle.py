@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import final
 
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.errors import explains
+from lowwater.errors import UnsupportedByRunner, explains
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit status of a process whose run SIGTERM stopped, as shells count: 143."""
@@ -39,7 +39,14 @@ class RunHandle:
         self._metrics = metrics
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="lowwater run")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise UnsupportedByRunner(
+                f"the run needs a thread of its own, and there is none here: {error}",
+                where="start()",
+                hint="Use run()",
+            ) from error
 
     def _run(self) -> None:
         try:

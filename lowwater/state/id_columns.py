@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.xxh64 import UInt64Array, hash_bytes
 from lowwater.time import Int64Array
 
@@ -108,7 +109,7 @@ class IdColumns:
             return whole[rows].view(np.uint8)
         starts = self.starts[rows]
         first = np.cumsum(lengths) - lengths
-        places = np.repeat(starts - first, lengths) + np.arange(int(lengths.sum()))
+        places = repeated(starts - first, lengths) + np.arange(int(lengths.sum()))
         return self.data[places]
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -73,6 +72,8 @@ class FileLock:
 
     def _take(self) -> bool:
         """Try to lock the file. It may fail for an instant, while somebody asks whether it is."""
+        import fcntl
+
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,6 +105,8 @@ class FileLock:
 
 def is_locked(path: Path) -> bool:
     """Return whether a live process has locked a file. Changes nothing."""
+    import fcntl
+
     if path.resolve() in _locked:  # closing another descriptor of it would release that lock
         return True
     try:

@@ -27,8 +27,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self, final
 from weakref import WeakSet
 
-import rocksdict
-
 from lowwater.errors import StateError
 from lowwater.state.forks import check_process, outlive_forks, process_number
 from lowwater.state.key_layout import END
@@ -44,6 +42,7 @@ from lowwater.state.rocks_database import (
     check_logs,
     database_options,
     require_threads,
+    rocksdict,
     translated,
     write_batch,
 )

@@ -15,12 +15,22 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, assert_never, final
 
-import rocksdict
-
-from lowwater.errors import StateError
+from lowwater.errors import StateError, UnsupportedByRunner
 from lowwater.state.forks import leave_to_parent
 from lowwater.state.ownership import in_use, unreadable
 from lowwater.state.store import Batch, Delete, DeleteRange, Put
+
+# All that needs the package takes it from here, and this module is imported when state on disk is
+# asked for, not before: a browser has no such package, and runs without state all the same.
+try:
+    import rocksdict as rocksdict
+except ImportError as error:
+    raise UnsupportedByRunner(
+        f"state on disk is kept by RocksDB, whose package cannot be imported: {error}",
+        where="state=",
+        hint="Install it: pip install rocksdict. Where there is none, as in a browser, leave "
+        "state= out: state is then kept in memory",
+    ) from error
 
 RESTORE = "Restore the directory from a copy, or empty it to start from the beginning"
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lowwater.kernels import kernels
 from lowwater.kernels.plain_merging import Gathered, Merging, gather_by
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
 from lowwater.state.table import RowTable
 from lowwater.time import END_OF_TIME, Int64Array, latest
@@ -243,7 +244,7 @@ class Segments:
         table = self._table
         keys = np.flatnonzero(self._count)
         rows = self.of_keys(keys)
-        owner = np.repeat(keys, self._count[keys])
+        owner = repeated(keys, self._count[keys])
         try:
             assert len(self._at) == len(self._count) == len(self._room)
             assert (self._count >= 0).all()

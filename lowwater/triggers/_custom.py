@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, user_code
+from lowwater.kernels.positions import as_positions
 from lowwater.time import END_OF_TIME, Instant, Int64Array, instant
 from lowwater.triggers._values import CustomTrigger
 from lowwater.windows import Window
@@ -137,7 +138,7 @@ def merge(
     """Have the logic set the state of each merged window from those of the windows merged."""
     for call, now in ((CLOCK_WAKE, clock), (WATERMARK_WAKE, watermark)):
         column = columns[name + call]
-        column[into] = np.minimum.reduceat(later_than(column[members], now), first)
+        column[into] = np.minimum.reduceat(later_than(column[members], now), as_positions(first))
     states = columns[name]
     bounds = [*first.tolist(), len(members)]
     for at, row in enumerate(into.tolist()):

@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeAlias, assert_never, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels.positions import as_positions
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add_array
 from lowwater.triggers import _custom
 from lowwater.triggers._custom import CLOCK_WAKE, WATERMARK_WAKE, later_than
@@ -197,7 +198,7 @@ class Merge:
         values = column[self.members]
         if len(self.first) == len(values):  # windows that only changed their bounds
             return values
-        reduced: NDArray[Any] = by.reduceat(values, self.first)
+        reduced: NDArray[Any] = by.reduceat(values, as_positions(self.first))
         return reduced
 
 
@@ -554,7 +555,7 @@ class Machine:
 
 
 def _deadline(trigger: AfterProcessingTime, clock: int) -> int:
-    at = int(saturating_add_array(np.array([clock]), trigger.delay_us)[0])
+    at = int(saturating_add_array(np.array([clock], dtype=np.int64), trigger.delay_us)[0])
     align = trigger.align_us
     if align is not None:
         at += -at % align

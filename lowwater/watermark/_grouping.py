@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import DataError
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.time import START_OF_TIME, Int64Array
 from lowwater.watermark.observed import ColumnLike, EncodableColumn, Mask, Observed, TimeColumn
 
@@ -88,7 +89,7 @@ class Grouping:
     def _by_row(self, n: int) -> Int64Array:
         if self._starts is None:
             return self._codes
-        return np.repeat(self._codes, np.diff(self._starts, append=n))
+        return repeated(self._codes, np.diff(self._starts, append=n))
 
     def _runs(self, data: NDArray[Any]) -> NDArray[Any]:
         """Return one value per run of equal values if runs are long; otherwise all values."""
@@ -173,7 +174,7 @@ def _of_numbers(data: NDArray[Any]) -> tuple[Int64Array, list[Any]]:
             distinct = np.flatnonzero(present)
             rank = np.zeros(present.size, dtype=np.int64)
             rank[distinct] = np.arange(distinct.size)
-            return rank[offsets], (distinct + low).tolist()
+            return rank[offsets], (distinct.astype(np.int64) + low).tolist()
     values, codes = np.unique(data, return_inverse=True)
     return codes.astype(np.int64), values.tolist()
 

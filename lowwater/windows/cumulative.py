@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from lowwater.errors import InvalidArgument, constructor, describe
+from lowwater.kernels.positions import repeated
 from lowwater.time import (
     DAY_US,
     END_OF_TIME,
@@ -151,11 +152,13 @@ class CumulativeWindows:
 
     def ends(self, start: int) -> Int64Array:
         """Return the ends of the windows that start at an instant, rising, int64. O(windows)."""
-        if self.timezone is None and not self._is_far_inside(np.array([start])):
+        if self.timezone is None and not self._is_far_inside(np.array([start], dtype=np.int64)):
             low = start - (start - self.offset_us) % self.size_us  # a window may be cut off
             high = low + self.size_us
         else:
-            (low,), (high,) = (side.tolist() for side in self._spans(np.array([start])))
+            (low,), (high,) = (
+                side.tolist() for side in self._spans(np.array([start], dtype=np.int64))
+            )
         ends = {min(at, high, END_OF_TIME) for at in range(low, high + self.step_us, self.step_us)}
         return np.array(sorted(end for end in ends if end > start), dtype=np.int64)
 
@@ -205,8 +208,8 @@ class CumulativeWindows:
                 hint=f"Use a bundle_size of at most {MOST_PAIRS * len(times) // pairs:,}, or a "
                 "longer step",
             )
-        element = np.repeat(np.arange(len(times), dtype=np.int64), copies)
-        number = np.arange(1, pairs + 1) + np.repeat(steps - np.cumsum(copies) + copies, copies)
+        element = repeated(np.arange(len(times), dtype=np.int64), copies)
+        number = np.arange(1, pairs + 1) + repeated(steps - np.cumsum(copies) + copies, copies)
         start = low[element]
         return Assignment(start, np.minimum(start + number * step, high[element]), element)
 

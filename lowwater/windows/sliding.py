@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from lowwater.errors import InvalidArgument, constructor, describe
+from lowwater.kernels.positions import repeated
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -149,16 +150,16 @@ class SlidingWindows:
             )
         last = grid_start(times, self.period_us, self.offset_us)
         back = np.arange(copies - 1, -1, -1, dtype=np.int64) * self.period_us
-        start = saturating_add_array(np.repeat(last, copies), np.tile(-back, len(times)))
+        start = saturating_add_array(repeated(last, copies), np.tile(-back, len(times)))
         if times.size and int(last.min()) < START_OF_TIME + self.size_us:
             # Saturated starts are all equal. Derive the ends from the unsaturated grid instead,
             # so that the windows of one element stay distinct.
             end = saturating_add_array(
-                np.repeat(last, copies), np.tile(self.size_us - back, len(times))
+                repeated(last, copies), np.tile(self.size_us - back, len(times))
             )
         else:
             end = saturating_add_array(start, self.size_us)
-        element = np.repeat(np.arange(len(times), dtype=np.int64), copies)
+        element = repeated(np.arange(len(times), dtype=np.int64), copies)
         if self.size_us % self.period_us == 0:
             return Assignment(start, end, element)
         inside = end > times[element]

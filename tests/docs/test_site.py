@@ -15,6 +15,7 @@ import yaml
 
 import lowwater as lw
 import lowwater.testing
+from docs.tools import wheel
 from docs.tools.figures import with_figures
 from docs.tools.markdown import as_markdown
 from tests.docs.test_pages import ROOT
@@ -126,6 +127,7 @@ class _Needs(HTMLParser):
 def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")
+    pytest.importorskip("hatchling")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
         cwd=ROOT,
@@ -144,5 +146,9 @@ def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> Non
         assert not [what for what in needs.loads if "//" in what], page
     for sheet in tmp_path.rglob("*.css"):
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text()), sheet
+    assert [one.name for one in tmp_path.glob("*.whl")] == [wheel.name()]
+    assert 'data-wheel="lowwater-' in (tmp_path / "tutorial.html").read_text()
+    assert 'class="language-python highlight"' in (tmp_path / "tutorial.html").read_text()
+    assert "def run_block(" in (tmp_path / "try.py").read_text()
     assert 'class="doc doc-object' in (tmp_path / "reference/api/windows.html").read_text()
     assert "usage: lowwater demo" in (tmp_path / "reference/cli.html").read_text()

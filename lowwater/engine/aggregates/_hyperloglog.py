@@ -20,6 +20,7 @@ from lowwater.engine.aggregates._order import grouped_order
 from lowwater.engine.aggregates._tally import Counts, rows_grown
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import distinct, run_starts
 from lowwater.time import Int64Array
 
@@ -110,7 +111,7 @@ class ApproxDistinct:
     def _held(self, state: State, rows: Int64Array) -> tuple[Int64Array, NDArray[np.int32]]:
         """Return the largest coupon of each row and slot, with the place of its row."""
         held, of_each = state["coupons"].gather(rows)
-        return _largest(held, np.repeat(np.arange(len(rows), dtype=np.int64), of_each))
+        return _largest(held, repeated(np.arange(len(rows), dtype=np.int64), of_each))
 
     def _empty_into_registers(self, state: State, rows: Int64Array) -> None:
         """Raise the registers of rows that have some by their coupons, and drop these."""

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.aggregates._equality import equality_codes
 from lowwater.engine.records.columns import Column
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import run_starts
 from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
@@ -47,8 +48,8 @@ class Collect:
     def result(self, state: State, rows: Int64Array) -> Column:
         values, counts = state["values"].gather(rows)
         if self._shape != "list":
-            kept = _first_of_each(np.repeat(np.arange(len(rows)), counts), values)
-            owner = np.repeat(np.arange(len(rows)), counts)[kept]
+            kept = _first_of_each(repeated(np.arange(len(rows)), counts), values)
+            owner = repeated(np.arange(len(rows)), counts)[kept]
             values, counts = values[kept], np.bincount(owner, minlength=len(rows))
         if self._shape == "count":
             return Column(counts.astype(np.int64))
@@ -66,7 +67,7 @@ class Collect:
     def _drop_repeats(self, bag: Bag) -> None:
         rows = bag.filled_rows()
         values, counts = bag.gather(rows)
-        bag.keep(rows, values, _first_of_each(np.repeat(rows, counts), values))
+        bag.keep(rows, values, _first_of_each(repeated(rows, counts), values))
         self.notes["distinct"] = len(bag)
 
 

@@ -30,6 +30,7 @@ from lowwater.engine.aggregates._conditions import Condition
 from lowwater.engine.aggregates._equality import equality_codes
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import run_starts
 from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
@@ -122,7 +123,7 @@ class Retractable:
         signs, arrival, counts = state["sign"].gather_with_arrivals(rows)
         held = {column.name: state[column.name].gather(rows)[0] for column in self.columns[:-1]}
         held["sign"] = signs
-        owner = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+        owner = repeated(np.arange(len(rows), dtype=np.int64), counts)
         if len(signs) and signs.min() < 0:
             codes = [
                 equality_codes(held[name], where="an aggregate whose inputs may be taken back")

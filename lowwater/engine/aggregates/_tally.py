@@ -19,6 +19,7 @@ from lowwater.engine.aggregates._column_values import list_column
 from lowwater.engine.aggregates._order import grouped_order, spellings
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import distinct, run_starts
 from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
@@ -158,7 +159,7 @@ class Tally:
         """
         values, of_each = state["values"].gather(rows)
         counts, _ = state["counts"].gather(rows)
-        owner = np.repeat(np.arange(len(rows), dtype=np.int64), of_each)
+        owner = repeated(np.arange(len(rows), dtype=np.int64), of_each)
         if not len(owner):
             return owner, values, counts, np.zeros(0, dtype=np.bool_)
         ranks = self._ranks(values)

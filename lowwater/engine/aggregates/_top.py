@@ -19,6 +19,7 @@ from lowwater.engine.aggregates._column_values import (
 from lowwater.engine.aggregates._order import codes_of, grouped_order, ranks_of, spellings
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import run_starts
 from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
@@ -133,7 +134,7 @@ class Top:
         self, state: State, rows: Int64Array, names: Int64Array
     ) -> tuple[dict[str, NDArray[Any]], Int64Array]:
         held = {column.name: state[column.name].gather(rows)[0] for column in self._bags}
-        return held, np.repeat(names, state["value"].counts(rows))
+        return held, repeated(names, state["value"].counts(rows))
 
     def _ranks(self, values: NDArray[Any]) -> Int64Array:
         """Return integers that are larger the earlier values come."""

@@ -224,7 +224,7 @@ def _extremes(times: Int64Array, places: Places) -> tuple[Int64Array, Int64Array
         times: The event times of the records, by key.
         places: The windows.
     """
-    bounds = np.empty(2 * len(places.first), dtype=np.int64)
+    bounds = np.empty(2 * len(places.first), dtype=np.intp)
     bounds[::2], bounds[1::2] = places.first, places.stop
     padded = np.append(times, times[-1:])  # a bound may lie behind the last record
     low: Int64Array = np.minimum.reduceat(padded, bounds)[::2]

@@ -8,6 +8,7 @@ from typing import Self, final
 import numpy as np
 
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import run_starts
 from lowwater.time import Int64Array
 
@@ -73,7 +74,7 @@ class Places:
         last = (before + arrivals.length - 1) // every
         many = last - least + 1
         lowest = np.cumsum(many) - many
-        key = np.repeat(np.arange(len(many)), many)
+        key = repeated(np.arange(len(many)), many)
         number = (least[key] + np.arange(len(key)) - lowest[key]) * every
         begin = arrivals.first[key] - before[key]
         first = begin + np.maximum(number, before[key])
@@ -89,7 +90,7 @@ class Places:
         ``None`` for the elements if each is in one window. O(pairs).
         """
         size = len(arrivals.order)
-        key = np.repeat(np.arange(len(arrivals.keys)), arrivals.length)
+        key = repeated(np.arange(len(arrivals.keys)), arrivals.length)
         nth = before[key] + np.arange(size) - arrivals.first[key]
         least = _lowest(nth, count, every)
         window = self.lowest[key] + least - _lowest(before, count, every)[key]
@@ -100,7 +101,7 @@ class Places:
             return None, place
         counts = np.empty(size, dtype=np.int64)
         counts[arrivals.order] = many
-        element = np.repeat(np.arange(size), counts)
+        element = repeated(np.arange(size), counts)
         begins = np.cumsum(counts) - counts
         return element, place[element] + np.arange(len(element)) - begins[element]
 

@@ -25,6 +25,7 @@ from lowwater.engine.records.stepping import Rejected, StepKind, Stepped
 from lowwater.engine.records.storable import Fault, note_unstorable, writable
 from lowwater.engine.records.value_kinds import one_kind
 from lowwater.errors import DataError, InvalidArgument, describe
+from lowwater.kernels.positions import repeated
 
 UNKNOWN_OP = "unknown_op"
 """The reason of a dead letter for a change of no known operation."""
@@ -87,7 +88,7 @@ class FromChangelog(StepKind):
         judged = self._with_sound_moves(records, judged)
         gone, come = np.flatnonzero(judged.goes), np.flatnonzero(judged.puts)
         origin = np.concatenate((gone, come))
-        is_gone = np.repeat([True, False], [len(gone), len(come)])
+        is_gone = repeated([True, False], [len(gone), len(come)])
         order = np.lexsort((~is_gone, origin))
         origin, is_gone = origin[order], is_gone[order]
         places = origin + np.where(is_gone, 0, len(records))

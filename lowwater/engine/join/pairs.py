@@ -14,6 +14,7 @@ from lowwater.engine.records.batch import SIDE
 from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stage_output import Emitted
+from lowwater.kernels.positions import repeated
 from lowwater.time import START_OF_TIME, Int64Array
 
 
@@ -144,7 +145,7 @@ class Pairs:
         parts, self._parts = self._parts, []
         left = np.concatenate([part[0] for part in parts])
         right = np.concatenate([part[1] for part in parts])
-        signs = np.repeat(
+        signs = repeated(
             np.array([part[2] for part in parts], dtype=np.int8), [len(part[0]) for part in parts]
         )
         no_left, no_right = left < 0, right < 0

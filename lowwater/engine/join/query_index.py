@@ -16,6 +16,7 @@ from lowwater.engine.join.searching import Match
 from lowwater.engine.records.admit_words import is_word
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.value_hash import hash_values
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, distinct, expand_ranges, run_starts
 from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
@@ -51,7 +52,7 @@ class Words:
             return cls(NONE, NONE)
         # A null may lie over items: they have no part in either of these.
         lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-        items, of = pc.list_flatten(array), np.repeat(np.arange(len(array)), lengths)
+        items, of = pc.list_flatten(array), repeated(np.arange(len(array)), lengths)
         no_word = items.is_null(nan_is_null=True)
         if no_word.true_count:
             some = pc.invert(no_word)
@@ -63,7 +64,7 @@ class Words:
         values = column.to_list()
         counts = [0 if value is None else len(value) for value in values]
         items = list(chain.from_iterable(value or () for value in values))
-        of = np.repeat(np.arange(len(values)), counts)
+        of = repeated(np.arange(len(values)), counts)
         some = np.fromiter(map(is_word, items), np.bool_, len(items))
         present = Column.of_objects(
             [item for item, is_one in zip(items, some, strict=True) if is_one]

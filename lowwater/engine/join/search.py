@@ -19,6 +19,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
 from lowwater.engine.records.value_hash import hash_values
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import StateStore
@@ -339,7 +340,7 @@ class SearchOperator(TwoSided):
         if not parts:
             return None
         left, right = (np.concatenate([part[at] for part in parts]) for at in (0, 1))
-        signs = np.repeat(
+        signs = repeated(
             np.array([part[2] for part in parts], dtype=np.int8), [len(part[0]) for part in parts]
         )
         documents, versions = self.sides[LEFT].kept, self.sides[RIGHT].kept

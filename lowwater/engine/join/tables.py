@@ -20,6 +20,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, run_starts
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.table import Field
@@ -173,7 +174,7 @@ class UpsertOperator(KeyedOperator):
             table["start"][rows],
             self.keys.decode(table["key"][rows]),
             self._rows.kept.take(rows),
-            signs=np.repeat(np.array([-1, 1], dtype=np.int8), [len(gone), len(new)]),
+            signs=repeated(np.array([-1, 1], dtype=np.int8), [len(gone), len(new)]),
         )
 
 

@@ -17,6 +17,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column, Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle
+from lowwater.kernels.positions import as_positions, repeated
 from lowwater.state.arrays import NONE, mixed, run_starts
 from lowwater.state.table import Field
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -109,7 +110,7 @@ class TopOperator(KeyedOperator):
         of_gone, of_come = owners.of[: len(gone)], owners.of[len(gone) :]
         low, high = (np.full(len(owners.keys), bound) for bound in (_HEAD, _LAST))
         heads, sizes, others = self._rows.segments.between(owners.keys, low, high)
-        of_heads = np.repeat(np.arange(len(sizes)), sizes)
+        of_heads = repeated(np.arange(len(sizes)), sizes)
         ranks = self._ranks(heads, bundle.values.get(self.rules.by), come.places)
         last = np.full(len(sizes), _LAST)
         behind = others > 0
@@ -124,7 +125,7 @@ class TopOperator(KeyedOperator):
         entries = _Entries(
             np.concatenate((heads[looked], new[leads])),
             np.concatenate((of_heads[looked], of_come[leads])),
-            np.repeat([True, False], [int(looked.sum()), int(leads.sum())]),
+            repeated([True, False], [int(looked.sum()), int(leads.sum())]),
         )
         ranks = np.concatenate((ranks[: len(heads)][looked], ranks[len(heads) :][leads]))
         entries = entries.take(self._order(entries.rows, entries.owner, ranks))
@@ -199,7 +200,7 @@ class TopOperator(KeyedOperator):
     def _numbers(self, count: int) -> Int64Array:
         """Return the next numbers, which rise."""
         first, self._moves = self._moves, self._moves + count
-        return np.arange(first, self._moves)
+        return np.arange(first, self._moves, dtype=np.int64)
 
     def _order(self, rows: Int64Array, owner: Int64Array, ranks: Int64Array) -> Int64Array:
         """Return the order of rows: by owner, then by rank, by ties, and by the primary key."""
@@ -271,14 +272,14 @@ class TopOperator(KeyedOperator):
         """
         low, high = (np.full(len(short), bound) for bound in (START_OF_TIME, _HEAD - 1))
         rows, counts, _ = self._rows.segments.between(keys[short], low, high)
-        owner = np.repeat(short, counts)
+        owner = repeated(short, counts)
         ranks = self._ranks(rows, None, NONE)
         order = grouped_order(owner, ranks)
         owner, rows, ranks = owner[order], rows[order], ranks[order]
         # Only rows whose rank is that of the last one wanted, or earlier, are compared further.
         begins = np.cumsum(counts) - counts
         last = begins + np.minimum(wanted[short], counts) - 1
-        bounds = np.repeat(ranks[last], counts)
+        bounds = repeated(ranks[last], counts)
         some = np.flatnonzero(ranks <= bounds)
         owner, rows, ranks = owner[some], rows[some], ranks[some]
         entries = _Entries(rows, owner, np.zeros(len(rows), dtype=np.bool_))
@@ -304,7 +305,7 @@ class TopOperator(KeyedOperator):
         visible = [name for name in self._rows.kept.names if not name.startswith(HIDDEN)]
         columns = self._rows.kept.take(rows, visible)
         times = self._rows.table["time"][rows]
-        signs = np.repeat(np.array([-1, 1], dtype=np.int8), counts)
+        signs = repeated(np.array([-1, 1], dtype=np.int8), counts)
         if self.rules.is_whole:
             return Emitted(times, (rank,), columns, signs=signs)
         owners = np.concatenate((retracted.owner, inserted.owner))
@@ -412,5 +413,5 @@ def _greatest(values: Int64Array, lengths: Int64Array) -> Int64Array:
     filled = np.flatnonzero(lengths)
     if filled.size:
         begins = (np.cumsum(lengths) - lengths)[filled]
-        greatest[filled] = np.maximum.reduceat(values, begins)
+        greatest[filled] = np.maximum.reduceat(values, as_positions(begins))
     return greatest

@@ -22,6 +22,7 @@ from lowwater.engine.records.stage_output import Emitted, StageOutput, only
 from lowwater.engine.records.steps import INSERT, Bundle, PaneBatch, StepInput
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.kernels.positions import repeated
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Int64Array
@@ -296,7 +297,7 @@ def _rows(
         width = np.maximum(right, 1) if how in ("left", "outer") else right
         height = np.maximum(left, 1) if how in ("right", "outer") else left
     count = np.where((left > 0) | (right > 0), height * width, 0)
-    pane = np.repeat(np.arange(len(count), dtype=np.int64), count)
+    pane = repeated(np.arange(len(count), dtype=np.int64), count)
     nth = np.arange(len(pane), dtype=np.int64) - (np.cumsum(count) - count)[pane]
     row, column = np.divmod(nth, np.maximum(width, 1)[pane])
     at_left = np.where(left[pane] > 0, (np.cumsum(left) - left)[pane] + row, -1)

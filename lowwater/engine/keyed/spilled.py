@@ -27,6 +27,7 @@ from lowwater.engine.records.stored_keys import (
     key_values,
     kinds_of,
 )
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, among, distinct, run_starts, widened
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.hashed_places import (
@@ -370,7 +371,7 @@ class SpilledKeys:
         """Return the ids of the keys of parts, and the place of the first of each part."""
         read, first = read_part_keys(values, self._layouts, self._kinds)
         ids = np.empty(int(first[-1]), dtype=np.int64)
-        of_each = np.repeat(hashes, np.diff(first))
+        of_each = repeated(hashes, np.diff(first))
         for at, columns in read:
             if (hash_keys(columns) != of_each[at]).any():
                 raise damaged(_WHAT, "its key is stored under another one")
@@ -414,7 +415,7 @@ class SpilledKeys:
     ) -> None:
         """Restore the references from rows of the left side to rows of the right one."""
         rows, begin = left
-        part = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
+        part = repeated(np.arange(len(begin) - 1), np.diff(begin))
         refers = met[rows] >= 0
         rows, part = rows[refers], part[refers]
         if (met[rows] >= np.diff(right[1])[part]).any():
@@ -443,7 +444,7 @@ class SpilledKeys:
 def _places(first: Int64Array, count: int) -> Int64Array:
     """Return the place of each of some rows in its part, given where parts begin."""
     every = np.arange(count)
-    return every - np.repeat(first, np.diff(first, append=count))
+    return every - repeated(first, np.diff(first, append=count))
 
 
 def _by_part(packed: PackedRows, parts: Int64Array, first: Int64Array, count: int) -> list[bytes]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe
-from lowwater.state.rocks import RocksStore, Tuning
+
+if TYPE_CHECKING:
+    from lowwater.state.rocks import RocksStore
 
 SizeLike: TypeAlias = int | str
 MemoryLimit: TypeAlias = SizeLike
@@ -62,6 +64,8 @@ class MemoryBudget:
 
     def open(self, path: str) -> RocksStore:
         """Open the store of a state directory with its share."""
+        from lowwater.state.rocks import RocksStore, Tuning
+
         tuning = Tuning(memtable_bytes=self.memtable)
         return RocksStore(path, block_cache_bytes=self.cache, tuning=tuning)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import multiprocessing
 import os
 import select
 import signal
@@ -19,13 +18,15 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from multiprocessing.connection import Connection
-from typing import Any, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 from weakref import WeakSet
 
 from lowwater.engine.local.worker_messages import CannotPass, pack, passed, unpack
 from lowwater.errors import InternalError, InvalidArgument, LowwaterError, WorkerLost
 from lowwater.state.forks import check_process, process_number
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 Answer = Callable[[int, Any], Any]
 """Answers a request, in the worker of this number."""
@@ -151,7 +152,7 @@ class WorkerPool:
     """
 
     def __init__(self, numbers: Sequence[int], answer: Answer) -> None:
-        if "fork" not in multiprocessing.get_all_start_methods():
+        if not _can_fork():
             raise InvalidArgument(
                 f"workers={numbers[-1] + 1} (int): worker processes are forked, and "
                 f"{sys.platform} cannot",
@@ -222,6 +223,8 @@ class WorkerPool:
             raise InternalError("workers were asked for something after they were ended")
         if self._pipes:
             return
+        import multiprocessing
+
         self._started_by = process_number()
         forking = multiprocessing.get_context("fork")
         # Linux tells of the end of the thread that has forked: only the main one ends with the run.
@@ -248,6 +251,8 @@ class WorkerPool:
 
     def leave_to_parent(self) -> None:
         """Drop the workers in a process that was forked off: it must not end its parent's."""
+        import multiprocessing
+
         for pipe in self._pipes.values():
             pipe.close()  # else the workers' pipes would not end with the run
         for process in self._processes.values():
@@ -336,6 +341,16 @@ class Bell:
         if self._event is not None:
             os.close(self._event)
             self._event = None
+
+
+def _can_fork() -> bool:
+    if sys.platform == "emscripten":  # a browser's Python names the method, but has no processes
+        return False
+    try:
+        import multiprocessing
+    except ImportError:
+        return False
+    return "fork" in multiprocessing.get_all_start_methods()
 
 
 def _leave_to_parent() -> None:

@@ -12,6 +12,7 @@ from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.other_rows import Prev
 from lowwater.engine.records.value_kinds import one_kind
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import run_starts
 from lowwater.time import Int64Array
 
@@ -48,7 +49,7 @@ class KeyRows:
         self.begin: Int64Array = np.zeros(len(keys) + 1, dtype=np.int64)
         """Where the rows of each key begin, and behind the last key how many there are."""
         np.cumsum(self.counts, out=self.begin[1:])
-        self.key_of: Int64Array = np.repeat(np.arange(len(keys)), self.counts)
+        self.key_of: Int64Array = repeated(np.arange(len(keys)), self.counts)
         """The place of each row's key in ``keys``, int64, shape (n,)."""
         self.times: Int64Array = records.table["start"][self.rows]
         """Their event times, int64, shape (n,)."""

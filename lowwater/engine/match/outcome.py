@@ -20,6 +20,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stage_output import Emitted
+from lowwater.kernels.positions import as_positions, repeated
 from lowwater.state.arrays import expand_ranges, mixed
 from lowwater.time import Int64Array, saturating_add_array
 
@@ -128,12 +129,12 @@ class Output:
             order = np.concatenate((np.arange(len(out)), len(out) + order))
         else:
             key = np.concatenate((of, wanted.key[new]))
-            sign = np.repeat(np.array([0, 1]), [len(out), len(new)])
+            sign = repeated(np.array([0, 1]), [len(out), len(new)])
             begun = np.concatenate((table["begun"][out], wanted.begun[new]))
             order = np.lexsort((begun, sign, key))
         times = np.concatenate((table["start"][out], wanted.times[new]))
         owner = np.concatenate((table["key"][out], rows.keys[wanted.key[new]]))
-        signs = np.repeat(np.array([-1, 1], dtype=np.int8), [len(out), len(new)])
+        signs = repeated(np.array([-1, 1], dtype=np.int8), [len(out), len(new)])
         parts = [part for part, count in ((back, len(out)), (columns, len(new))) if count]
         found = {
             name: Column.concat([part[name] for part in parts]).take(order) for name in parts[-1]
@@ -149,7 +150,7 @@ class Output:
         born = records.table["born"][rows.rows]
         of_rows = mixed([born[taken.places], taken.labels.astype(np.int64)]).view(np.int64)
         begin = np.cumsum(decided.stop - decided.start) - (decided.stop - decided.start)
-        sums = np.add.reduceat(of_rows, begin) if len(begin) else of_rows
+        sums = np.add.reduceat(of_rows, as_positions(begin)) if len(begin) else of_rows
         identity = mixed([sums, born[decided.start], decided.stop - decided.start]).view(np.int64)
         stays = decided.start >= decided.settled[decided.key]
         begun = rows.times[decided.start]

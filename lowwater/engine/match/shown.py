@@ -12,6 +12,7 @@ from lowwater.engine.keyed.operator import record_hashes
 from lowwater.engine.keyed.records import KeyedRecords
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.steps import Bundle
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, mixed, run_starts
 from lowwater.state.table import Field
 from lowwater.time import Int64Array
@@ -51,7 +52,7 @@ class Shown:
         if not len(self.records):
             return NONE, NONE
         counts = self.records.segments.counts(keys)
-        return self.records.segments.of_keys(keys), np.repeat(np.arange(len(keys)), counts)
+        return self.records.segments.of_keys(keys), repeated(np.arange(len(keys)), counts)
 
     def same_rows(self, rows: Int64Array, of: Int64Array, wanted: Wanted) -> tuple[Mask, Mask]:
         """Return which records that are out are of the same rows as one that should be.
@@ -138,7 +139,7 @@ def paired(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> tuple[Int64Ar
     (array([0, 1]), array([1, 0]))
     """
     every = np.concatenate((left, right)).view(np.int64)
-    side = np.repeat(np.array([0, 1]), [len(left), len(right)])
+    side = repeated(np.array([0, 1]), [len(left), len(right)])
     order = np.lexsort((side, every))
     values, side = every[order], side[order]
     run = np.cumsum(run_starts(values)) - 1 if len(values) else NONE

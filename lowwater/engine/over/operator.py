@@ -17,6 +17,7 @@ from lowwater.engine.over.rules import Over
 from lowwater.engine.records.columns import Column, Mask, Types
 from lowwater.engine.records.stage_output import NOTHING, Emitted, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, Scratch, distinct, sort_by_key_and_time
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import StateStore
@@ -187,7 +188,7 @@ class OverOperator(KeyedOperator):
         rows = np.concatenate([part.rows for part in parts])
         table = self._rows.table
         counts = [0 if retracted is None else len(retracted.rows), len(inserted.rows)]
-        signs = np.repeat(np.array([-1, 1], dtype=np.int8), counts)
+        signs = repeated(np.array([-1, 1], dtype=np.int8), counts)
         order = sort_by_key_and_time(table["start"][rows], table["born"][rows])
         rows = rows[order]
         columns = self._rows.kept.take(rows, self._results.visible(self._rows))

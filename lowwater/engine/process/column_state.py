@@ -111,7 +111,7 @@ class ColumnState:
             InvalidArgument: They are not ids of keys that it was given.
         """
         rows = np.asarray(ids)
-        sound = rows.ndim == 1 and (rows.dtype == np.int64 or not rows.size)
+        sound = rows.ndim == 1 and (rows.dtype in (np.int64, np.intp) or not rows.size)
         if sound and rows.size:
             sound = int(rows.min()) >= 0 and int(rows.max()) < self.table.top
             sound = sound and bool(self.table.alive(rows).all())

@@ -356,7 +356,9 @@ class StoredProcess:
             return {}
         columns = columns_of_keys([key for *_, key in found], part.kinds, part.now)
         ids = state_keys.encode(columns)
-        groups = (self._groups_of(np.array(ids), columns) + part.place.first).tolist()
+        groups = (
+            self._groups_of(np.array(ids, dtype=np.int64), columns) + part.place.first
+        ).tolist()
         values = key_values(columns)
         scopes: dict[int, int] = {}
         seen: set[int] = set()

@@ -7,12 +7,11 @@ been made in turn, whatever the calls take.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, final
 
 import numpy as np
 
@@ -29,8 +28,11 @@ from lowwater.engine.records.calls import (
 )
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stepping import StepKind, Stepped
-from lowwater.errors import DataError, describe
+from lowwater.errors import DataError, UnsupportedByRunner, describe
 from lowwater.time import format_duration
+
+if TYPE_CHECKING:
+    import asyncio  # slow to load, and few runs need it
 
 AsyncFunction: TypeAlias = Callable[[Any], Awaitable[Any]]
 
@@ -96,6 +98,8 @@ class MapAsync(StepKind):
 
     async def _called(self, rows: Sequence[Any]) -> tuple[list[Any], list[Failure]]:
         """Return what came back for each record, in order, and the calls that failed."""
+        import asyncio
+
         values: list[Any] = [None] * len(rows)
         failed: list[Failure] = []
         size = 1 if self.batch is None else self.batch
@@ -121,6 +125,8 @@ class MapAsync(StepKind):
 
     async def _once(self, given: Any) -> Any:
         """Make a call, again if it fails and there are retries left."""
+        import asyncio
+
         seconds = None if self.timeout_us is None else self.timeout_us / 1e6
         wait = _FIRST_WAIT_S
         for left in range(self.retries, -1, -1):
@@ -168,7 +174,14 @@ class _Loops:
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine to its end; cancel it if the caller is interrupted."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        import asyncio
+
+        try:
+            loop = self._started()
+        except BaseException:
+            coroutine.close()  # else Python warns that it was never awaited
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
         except BaseException:
@@ -176,13 +189,26 @@ class _Loops:
             raise
 
     def _started(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
         with self._lock:
             # A thread does not survive a fork, and its loop would never run.
             if self._loop is None or self._process != os.getpid():
-                self._loop, self._process = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(
-                    target=self._loop.run_forever, name="lowwater-map-async", daemon=True
-                ).start()
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=loop.run_forever, name="lowwater-map-async", daemon=True
+                )
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    loop.close()
+                    raise UnsupportedByRunner(
+                        f"the calls of map_async run in a thread, and there is none here: {error}",
+                        where="map_async",
+                        hint="Make the calls before the run, and use map; or run this outside a "
+                        "browser",
+                    ) from error
+                self._loop, self._process = loop, os.getpid()
             return self._loop
 
 

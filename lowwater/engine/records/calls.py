@@ -22,6 +22,7 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stepping import Rejected, Step, Stepped
 from lowwater.engine.records.storable import writable
 from lowwater.errors import DataError, describe
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 
 RecordFunction: TypeAlias = Callable[[Any], Any]
@@ -113,7 +114,7 @@ def shaped(
     problems = [unfit_record(value) for value in called.values]
     length = len(called.values) if called.counts is None else len(called.counts)
     counts = np.ones(length, dtype=np.int64) if called.counts is None else called.counts.copy()
-    owners = np.repeat(np.arange(length), counts).tolist()
+    owners = repeated(np.arange(length), counts).tolist()
     failed: dict[int, Failure] = {}
     for row, problem in zip(owners, problems, strict=True):
         if problem is not None and row not in failed:

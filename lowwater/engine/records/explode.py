@@ -16,6 +16,7 @@ from lowwater.engine.records.calls import Failure, dead_letters, said
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stepping import StepKind, Stepped
 from lowwater.errors import InvalidArgument, describe, nearest_column
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 
 NOT_A_LIST = "not_a_list"
@@ -67,15 +68,13 @@ class Explode(StepKind):
         if not records.length:
             self._require_lists(lists)
         items, counts, failed = self._items(lists)
-        rows = np.repeat(np.arange(records.length, dtype=np.int64), counts)
+        rows = repeated(np.arange(records.length, dtype=np.int64), counts)
         columns = {
             name: items if name == self.column else column.take(rows)
             for name, column in records.columns.items()
         }
         rejected, dropped = dead_letters(records, failed, self.method)
-        places = np.arange(len(rows), dtype=np.int64) - np.repeat(
-            np.cumsum(counts) - counts, counts
-        )
+        places = np.arange(len(rows), dtype=np.int64) - repeated(np.cumsum(counts) - counts, counts)
         left = self._placed(records.derived(columns, rows), places)
         return Stepped(left, rows, rejected, dropped, passed=records.length - len(failed))
 

@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, StateError, describe
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import distinct
 from lowwater.state.xxh64 import UInt64Array, hash_bytes, hash_words
 from lowwater.time import Int64Array
@@ -465,7 +466,7 @@ def _hash_tuples(values: list[tuple[Any, ...]]) -> UInt64Array:
 
 def _hash_sets(values: list[frozenset[Any]]) -> UInt64Array:
     items, starts, lengths = _items(values)
-    owners = np.repeat(np.arange(len(values)), lengths // 8)
+    owners = repeated(np.arange(len(values)), lengths // 8)
     items = items[np.lexsort((items, owners))]
     return hash_bytes(items.astype("<u8").tobytes(), starts, lengths, _Kind.SET)
 

@@ -33,6 +33,7 @@ from lowwater.engine.records.expressions import Expressions, frame_of
 from lowwater.engine.records.lookup import Lookup
 from lowwater.engine.records.stepping import Rejected, Step, StepKind, Stepped
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
 
@@ -236,7 +237,7 @@ class FlatMap(StepKind):
 
     def made(self, records: Records, columns: Mapping[str, Column], called: Called) -> Stepped:
         rows = np.arange(records.length, dtype=np.int64)
-        rows = rows if called.counts is None else np.repeat(rows, called.counts)
+        rows = rows if called.counts is None else repeated(rows, called.counts)
         hidden = {name: column.take(rows) for name, column in _hidden(records).items()}
         left = records.derived({**columns, **hidden}, rows)
         rejected, filtered = dead_letters(records, called.failed, "flat_map")

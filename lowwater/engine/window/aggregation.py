@@ -34,6 +34,7 @@ from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.column_read import ColumnRead, true_rows, valid_rows
 from lowwater.engine.window.slices import Slices
 from lowwater.errors import InternalError
+from lowwater.kernels.positions import repeated
 from lowwater.state.bag import Bag
 from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
@@ -281,7 +282,7 @@ class _Part:
             column[into] = column[rows]
         for bag in self.bags.values():
             values, arrivals, counts = bag.gather_with_arrivals(rows)
-            bag.append(np.repeat(into, counts), values, arrivals)
+            bag.append(repeated(into, counts), values, arrivals)
 
     def reset(self, rows: Int64Array) -> None:
         if getattr(self._aggregate, "stays", False):

@@ -18,6 +18,7 @@ from lowwater.engine.records.columns import Mask
 from lowwater.engine.window.fill import Fill, following, last_filled
 from lowwater.engine.window.window_state import WindowState
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, distinct
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.windows import CalendarWindows, FixedWindows
@@ -126,7 +127,7 @@ class Filler:
         period = size if isinstance(windows, FixedWindows) else windows.period_us
         last = np.minimum(until, min(saturating_add(upto, period), END_OF_TIME - 1))
         many = (np.maximum(last, end) - end) // period
-        of = np.repeat(np.arange(len(key)), many)
+        of = repeated(np.arange(len(key)), many)
         nth = np.arange(len(of)) - (np.cumsum(many) - many)[of]
         ends = end[of] + (nth + 1) * period
         return key[of], ends - size, ends, until[of]

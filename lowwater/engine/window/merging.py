@@ -156,7 +156,7 @@ def _merged(
     function: MergingWindowFunction, keys: Int64Array, start: Int64Array, end: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     merged = function.merge(keys, start, end)
-    require_int64(function, "merge", merged.group, merged.start, merged.end)
+    require_int64(function, "merge", merged.start, merged.end, positions=merged.group)
     return merged.group, merged.start, merged.end
 
 

@@ -52,19 +52,24 @@ def nested_windows(
     return windows
 
 
-def require_int64(function: object, method: str, *arrays: Int64Array | None) -> None:
+def require_int64(
+    function: object, method: str, *instants: Int64Array, positions: Int64Array | None = None
+) -> None:
     """Raise unless what a window function returned is int64: others would round, or not hash.
 
     Args:
         function: The window function, a user's own perhaps.
         method: Which method returned the arrays.
-        arrays: The arrays; ``None`` for one left out.
+        instants: Arrays of instants.
+        positions: An array of positions, which may also be what numpy makes of them: 32 bits in a
+            browser; ``None`` for none.
 
     Raises:
         InvalidArgument: An array is of another dtype.
     """
-    for array in arrays:
-        if array is not None and np.asarray(array).dtype != np.int64:
+    for array in (*instants, positions):
+        kinds = (np.int64, np.intp) if array is positions else (np.int64,)
+        if array is not None and np.asarray(array).dtype not in kinds:
             raise InvalidArgument(
                 f"{type(function).__name__}.{method} returned an array of dtype "
                 f"{np.asarray(array).dtype}, which is not int64",
@@ -227,7 +232,7 @@ class Placement:
         columns = {name: bundle.values[name].data for name in names} if names else {}
         assigned = windows.assign(bundle.times, columns)
         element, start, end = assigned.element, assigned.start, assigned.end
-        require_int64(windows, "assign", start, end, element)
+        require_int64(windows, "assign", start, end, positions=element)
         if assigned.unwindowed is not None:
             late.add_unwindowed(assigned.unwindowed + first)
         if watermark == START_OF_TIME or not len(end):

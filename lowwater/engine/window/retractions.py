@@ -11,6 +11,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates._column_values import flattened, lists_of, no_lists
 from lowwater.engine.records.columns import Column
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, expand_ranges
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
@@ -211,7 +212,7 @@ class ShownPanes:
         self.types[name] = items.type
         held = items.data
         valid = np.ones(len(items), dtype=np.bool_) if items.valid is None else items.valid
-        owner, places = np.repeat(panes, counts), np.arange(len(items), dtype=np.int64)
+        owner, places = repeated(panes, counts), np.arange(len(items), dtype=np.int64)
         for what, each in (("value", held), ("valid", valid)):
             bag = self.bags.setdefault(f"{what}:{name}", Bag(each.dtype))
             if bag.dtype != each.dtype:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import Kinds, key_columns, key_values
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import expand_ranges, run_starts
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.hashed_places import (
@@ -270,7 +271,7 @@ def read_values(
         place, windows = (of_keys[name].astype(np.int64) for name in ("place", "windows"))
         if len(windows) and int(windows.min()) < 1:
             raise damaged("a stored key", "it has no windows")
-        return ReadKeys(np.repeat(hashes_of(names), each), place, windows, columns)
+        return ReadKeys(repeated(hashes_of(names), each), place, windows, columns)
 
 
 @final
@@ -318,5 +319,5 @@ def read_parts(values: Sequence[bytes], layouts: Layouts) -> list[ReadWindows]:
             if (chunk.records["start"] >= chunk.records["end"]).any():
                 raise damaged(_WHAT, "it ends before it starts")
             pairs = list(zip(sides, counts.tolist(), strict=True))
-            found.append(ReadWindows(chunk, np.repeat(at, counts), pairs))
+            found.append(ReadWindows(chunk, repeated(at, counts), pairs))
         return found

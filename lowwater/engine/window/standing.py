@@ -23,6 +23,7 @@ from lowwater.engine.records.steps import INSERT, RETRACT, Bundle, MergedWindows
 from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import Int64Array
@@ -194,7 +195,7 @@ def _combined(
             column, at = batch.values[name], own
             if aggregates[name].lists:  # type: ignore[attr-defined]  # checked
                 column, lengths = _unnested(column)
-                at = np.repeat(own, lengths)
+                at = repeated(own, lengths)
             times = np.zeros(len(at), dtype=np.int64)
             # Of a batch after those before it: what is in lists is in order of arrival (S-W7).
             arrival = arrived + np.arange(len(at), dtype=np.int64)

@@ -21,6 +21,7 @@ from lowwater.io.csv_values import as_csv, cast_rows
 from lowwater.io.json_blocks import JsonBlocks, batch_of, with_odd, without_columns
 from lowwater.io.json_objects import columns_of_objects
 from lowwater.io.settled_types import taken
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
 
@@ -444,7 +445,7 @@ def _in_turn(partitions: Int64Array) -> Int64Array:
     """
     order = np.argsort(partitions, kind="stable")
     _, starts, counts = np.unique(partitions[order], return_index=True, return_counts=True)
-    turns = np.arange(len(order)) - np.repeat(starts, counts)
+    turns = np.arange(len(order)) - repeated(starts, counts)
     found: Int64Array = order[np.argsort(turns, kind="stable")]
     return found
 

@@ -20,6 +20,7 @@ from lowwater.io.foretold import Part, foretold_batches, share_of
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import LogBatch, Offsets, Start
+from lowwater.kernels.positions import repeated
 from lowwater.watermark.observed import PARTITION
 
 Wait = Callable[[], bool]
@@ -267,7 +268,7 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     records = [batch.records for batch in batches]
     whole = records[0] if len(records) == 1 else pa.concat_batches(records)
     counts = [batch.records.num_rows for batch in batches]
-    numbers = np.repeat(np.array([batch.partition for batch in batches], dtype=np.int64), counts)
+    numbers = repeated(np.array([batch.partition for batch in batches], dtype=np.int64), counts)
     whole = whole.append_column(PARTITION, pa.array(numbers))
     if any(batch.partition != first.partition for batch in batches):
         offsets = np.concatenate([batch.offsets for batch in batches])

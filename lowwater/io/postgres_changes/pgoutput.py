@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError, InternalError
 from lowwater.io.postgres_changes.table_definition import TableDefinition
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
@@ -343,7 +344,7 @@ def _texts(data: Bytes, values: _Values) -> pa.Array:
     ends = np.cumsum(values.lengths)
     offsets = np.concatenate(([0], ends))
     total = int(offsets[-1])
-    shifts = np.repeat(values.starts - offsets[:-1], values.lengths)
+    shifts = repeated(values.starts - offsets[:-1], values.lengths)
     text = data[shifts + np.arange(total)]
     validity = np.packbits(is_text, bitorder="little")
     return pa.Array.from_buffers(

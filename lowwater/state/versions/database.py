@@ -15,14 +15,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, final
 
-import rocksdict
-
 from lowwater.errors import InternalError, StateError
 from lowwater.state.forks import outlive_forks
 from lowwater.state.rocks_database import (
     Tuning,
     database_options,
     require_threads,
+    rocksdict,
     translated,
     write_batch,
 )

@@ -1,0 +1,88 @@
+"""A browser lacks RocksDB, processes and threads, and counts in 32 bits: all else is the same."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lowwater.time
+from tests.docs.test_pages import pages
+from tests.paths import ROOT
+
+PACKAGE = Path(lowwater.time.__file__).parent
+# What reads or keeps state on disk, has workers or threads, or needs what only extras bring.
+NOT_IN_MEMORY = (
+    "state=",
+    "state/",
+    "workers=",
+    "map_async",
+    ".start(",
+    "lowwater[",
+    "export_state",
+)
+
+
+def ran(folder: Path, *arguments: str) -> str:
+    """Run the program in a process of its own, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.browser.program", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def test_what_is_shown_is_the_same(tmp_path: Path) -> None:
+    """Runs, traces, diagrams, explanations and checks, without what a browser lacks."""
+    free = ran(tmp_path, "free", "shown")
+    assert "<svg" in free
+    assert "README.md ran" in free
+    assert ran(tmp_path, "restricted", "shown") == free
+    assert ran(tmp_path, "browser", "shown") == free
+
+
+def test_what_a_browser_lacks_is_refused_with_a_fix(tmp_path: Path) -> None:
+    said = dict(line.split(": ", 1) for line in ran(tmp_path, "browser", "refused").splitlines())
+    assert said.keys() == {"state", "workers", "start", "map_async"}
+    assert said["state"].startswith("UnsupportedByRunner: state on disk is kept by RocksDB")
+    assert "(at state=). Install it: pip install rocksdict." in said["state"]
+    assert "leave state= out" in said["state"]
+    assert said["workers"].endswith("Leave workers= out, or run on Linux or macOS")
+    assert said["start"].startswith("UnsupportedByRunner: the run needs a thread")
+    assert said["start"].endswith("(at start()). Use run()")
+    assert said["map_async"].startswith("UnsupportedByRunner: the calls of map_async run in a")
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.slow
+def test_pages_that_run_in_memory_do_in_32_bits(tmp_path: Path) -> None:
+    some = [
+        page
+        for page in pages(spark=False)
+        if not any(word in (ROOT / page).read_text(encoding="utf-8") for word in NOT_IN_MEMORY)
+    ]
+    assert len(some) > 5
+    assert ran(tmp_path, "narrow", "pages", *some).split() == some
+
+
+def test_elements_are_repeated_by_counts_of_any_size() -> None:
+    """``np.repeat`` refuses counts of 64 bits where the machine has 32."""
+    calling = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "repeat"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "np"
+    }
+    assert calling == {"kernels/positions.py", "testing/conformance.py"}
