@@ -7,7 +7,7 @@ import datetime
 import math
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final, final
+from typing import Any, Final, assert_never, final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -80,8 +80,10 @@ class Literals:
                 return f"({items},)" if len(value) == 1 else f"({items})"
             case frozenset():
                 return f"frozenset({{{items}}})" if value else "frozenset()"
-            case _:
+            case set():
                 return f"{{{items}}}" if value else "set()"
+            case _:
+                assert_never(value)
 
     def _has_plain_zone(self, value: Any) -> bool:
         zone = getattr(value, "tzinfo", None)
