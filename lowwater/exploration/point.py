@@ -15,6 +15,7 @@ from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.steps import TIMINGS
 from lowwater.exploration.completeness import latencies, revealed, total
 from lowwater.exploration.grid import Settings
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array, format_duration
 from lowwater.viz._panel import PanelLimits
 from lowwater.viz.axes import short_text
@@ -134,7 +135,7 @@ class Frame:
         timings = columns.panes.timing[~columns.panes.is_retraction]
         early, on_time, late = np.bincount(timings, minlength=len(TIMINGS)).tolist()
         dropped = np.unique(columns.dropped.element)
-        wait, emitted = np.sort(np.repeat(latency, added)), int(added.sum())
+        wait, emitted = np.sort(repeated(latency, added)), int(added.sum())
         point = Point(
             settings, len(columns.elements), early, on_time, late,
             int(columns.panes.is_retraction.sum()), len(dropped), total(columns), emitted,

@@ -183,6 +183,7 @@ class PanelOf:
             retractions=tuple(self._retractions(aggregate, notes)),
             brackets=tuple(self._brackets(notes)),
             notes=tuple(notes),
+            key=self._key,
         )
 
     def _brackets(self, notes: list[str]) -> Iterator[Bracket]:
@@ -217,9 +218,12 @@ class PanelOf:
     def _marked(self, rows: Int64Array, column: str | None) -> list[Mark]:
         """Return the marks of some elements, in the order of arrival."""
         rows = np.sort(rows)
-        elements = pick(self._trace.elements, self._elements.place[rows].tolist())
-        arrivals = self._arrivals[rows].tolist()
-        return [_mark(e, y, column) for e, y in zip(elements, arrivals, strict=True)]
+        places, arrivals = self._elements.place[rows].tolist(), self._arrivals[rows].tolist()
+        elements = pick(self._trace.elements, places)
+        return [
+            _mark(element, y, column, place)
+            for element, y, place in zip(elements, arrivals, places, strict=True)
+        ]
 
     def _cells(self, across: Int64Array, up: Int64Array, kind: DenseKind) -> list[DensityCell]:
         """Return how many points each cell of the grid has."""
@@ -321,7 +325,7 @@ class PanelOf:
         return self._watermark[place].y if place < len(self._watermark) else None
 
 
-def _mark(element: TracedElement, y: int, column: str | None) -> Mark:
+def _mark(element: TracedElement, y: int, column: str | None, place: int) -> Mark:
     text = ""
     values = element.values
     if column is not None and column in values:
@@ -334,7 +338,7 @@ def _mark(element: TracedElement, y: int, column: str | None) -> Mark:
         text = f"{MINUS}{text}"
     return Mark(
         element.time, y, text, element.outcome, element_title(element, column),
-        retract=element.retract, reason=reason_text(element),
+        retract=element.retract, reason=reason_text(element), place=place,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from lowwater.engine.graph.trace import TracedMerge
 from lowwater.engine.local.traced_columns import PaneColumns, WindowColumns
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 
 Waiting: TypeAlias = tuple[int, int, int, int]
@@ -77,7 +78,7 @@ class WindowHistory:
         windows, panes = self._windows, self._panes
         orders = (windows.order, np.array([m.order for m, _ in merges], np.int64), panes.order)
         sizes = [len(part) for part in orders]
-        kind = np.repeat(np.arange(3), sizes)
+        kind = repeated(np.arange(3), sizes)
         place = np.concatenate([np.arange(size) for size in sizes])
         sequence = np.lexsort((place, kind, np.concatenate(orders)))
         came = list(zip(windows.start.tolist(), windows.end.tolist(), strict=True))

@@ -13,6 +13,7 @@ import numpy as np
 from lowwater.engine.graph.trace import StageTrace
 from lowwater.engine.local.traced_columns import TraceColumns
 from lowwater.errors import InvalidArgument
+from lowwater.kernels.positions import repeated
 from lowwater.time import DAY_US, START_OF_TIME, Instant, Int64Array, format_instant
 from lowwater.viz.scene import Span, WatermarkStep
 
@@ -219,7 +220,7 @@ def _in_steps(
         _ints(pair.watermark for pair in trace.pairs),
     )
     sizes = [len(part) for part in orders]
-    kind = np.repeat(np.arange(len(sizes)), sizes)
+    kind = repeated(np.arange(len(sizes)), sizes)
     order, watermark = np.concatenate(orders), np.concatenate(watermarks)
     sequence = np.lexsort((kind, order))
     kind, order, watermark = kind[sequence], order[sequence], watermark[sequence]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -11,6 +12,7 @@ from lowwater.display.text import printable, visible
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument
 from lowwater.io.paths import PathLike, as_paths
+from lowwater.viz.answers import Asked
 from lowwater.viz.compose import Between, compose
 from lowwater.viz.join_picture import lay_out_join
 from lowwater.viz.join_scene import AnyScene, JoinScene
@@ -41,6 +43,7 @@ class Diagram:
 
     content: AnyScene
     theme: Theme = "auto"
+    _asked: Asked | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_theme(self.theme)
@@ -85,7 +88,8 @@ class Diagram:
     ) -> Diagram:
         """Return the diagram of a stage of a run; of the last stage by default."""
         of = trace.stage(stage)
-        return cls.of_stage(of, key=key, column=column, between=between, theme=theme)
+        drawn = cls.of_stage(of, key=key, column=column, between=between, theme=theme)
+        return replace(drawn, _asked=Asked(trace, of))
 
     def with_theme(self, theme: Theme) -> Diagram:
         """Return the same diagram in a light or dark theme, whatever the system of the reader."""
@@ -118,8 +122,16 @@ class Diagram:
         return to_svg(self.picture, theme=self.theme)
 
     def to_html(self) -> str:
-        """Render it as a self-contained page with a slider to step through the run."""
-        return to_html(self.picture, theme=self.theme, page=True)
+        """Render it as a self-contained page.
+
+        It has a slider to step through the run, and can be zoomed (buttons, keys, or the wheel with
+        Ctrl) and panned. A click on an element answers as ``why`` does, on a pane as ``explain``;
+        of long runs, where that takes long, it describes them.
+        """
+        return to_html(self.picture, theme=self.theme, page=True, answers=self._answers())
+
+    def _answers(self) -> Mapping[str, str]:
+        return {} if self._asked is None else self._asked.answers(self.content)
 
     def to_text(self, *, width: int = 100, rows: int = 60) -> str:
         """Return a text timeline, a line per moment.
@@ -157,4 +169,4 @@ class Diagram:
         return self.to_svg()
 
     def _repr_html_(self) -> str:
-        return to_html(self.picture, theme=self.theme, page=False)
+        return to_html(self.picture, theme=self.theme, page=False, answers=self._answers())

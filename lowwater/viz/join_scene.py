@@ -362,7 +362,7 @@ class _PanelOf:
         text = "" if name is None else value_text(element.values[name])
         return Mark(
             element.time, int(self._ordinates.elements[at]), text, element.outcome,
-            element_title(element, name), element.retract, reason_text(element),
+            element_title(element, name), element.retract, reason_text(element), at,
         )  # fmt: skip
 
     def _pairs(self) -> Iterator[tuple[TracedPair, int, int | None]]:

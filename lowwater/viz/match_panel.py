@@ -152,7 +152,7 @@ class _PanelOf:
         text = value_text(variable, _LONGEST_VARIABLE) if variable else ""
         return Mark(
             element.time, int(self._ordinates.elements[at]), text, element.outcome, title,
-            element.retract, reason_text(element),
+            element.retract, reason_text(element), at,
         )  # fmt: skip
 
     def _arcs(self) -> Iterator[Arc]:

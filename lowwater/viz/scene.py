@@ -8,7 +8,7 @@ clock hardly moves, ``y`` counts the steps of the run instead.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
@@ -63,6 +63,7 @@ class Mark:
         title: A description, with the reason if it was dropped.
         retract: Whether it is a retraction.
         reason: Why it was dropped, in words; empty if it was not.
+        place: Its index among the elements of the trace; -1 if that is not known.
     """
 
     x: int
@@ -72,6 +73,7 @@ class Mark:
     title: str
     retract: bool = False
     reason: str = ""
+    place: int = -1
 
 
 @final
@@ -183,7 +185,7 @@ class WatermarkStep:
 @final
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The content of one key."""
+    """The content of one key; ``key`` is the key itself."""
 
     name: str
     marks: tuple[Mark, ...]
@@ -193,6 +195,7 @@ class Panel:
     retractions: tuple[Retraction, ...]
     brackets: tuple[Bracket, ...]
     notes: tuple[str, ...] = ()
+    key: Any = None
 
 
 @final

@@ -50,6 +50,8 @@ def shown() -> None:
     print(lw.check(scores), scores.explain(), scores._repr_html_())
     plays = {name: [event[name] for event in events] for name in ("at", "team")}
     print(lw.profile(pa.table(plays), time="at", by="team"))
+    found = lw.explore(scores, delay=["0s", "1m"], lateness=["0s", "5m"], bundle_size=1)
+    print(found, found._repr_html_())
 
 
 def pages(*names: str) -> None:

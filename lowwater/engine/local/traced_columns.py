@@ -17,6 +17,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.steps import KINDS, REASONS, TIMINGS
 from lowwater.engine.window.windowing import Windowing
+from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array
 from lowwater.windows import Window
 
@@ -200,7 +201,7 @@ def _elements(
     begins = (np.cumsum(sizes) - sizes).tolist()
 
     def spread(values: list[int]) -> Int64Array:
-        return np.repeat(np.array(values, dtype=np.int64), sizes)
+        return repeated(np.array(values, dtype=np.int64), sizes)
 
     number = int(sizes.sum())
     time = _joined([one.bundle.times for one in taken])
