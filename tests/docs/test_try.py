@@ -60,7 +60,7 @@ def test_an_error_is_shown_in_full_but_for_the_frames_of_the_page() -> None:
     assert run_block("raise SystemExit(3)")["error"].endswith("SystemExit: 3\n")
 
 
-@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/try.md"])
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/try.md", "docs/howto/explore.md"])
 def test_pages_are_marked_once(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert text.count(wheel.MARK) == 1
