@@ -18,7 +18,14 @@ from lowwater.engine.graph.graph import Graph
 from lowwater.engine.graph.trace import StageTrace, Tracing
 from lowwater.engine.local.traced_columns import TraceColumns, hashable
 from lowwater.engine.records.column_expressions import lit
-from lowwater.errors import InvalidArgument, PipelineWarning, describe, explained, load_extra
+from lowwater.errors import (
+    DataWarning,
+    InvalidArgument,
+    PipelineWarning,
+    describe,
+    explained,
+    load_extra,
+)
 from lowwater.exploration.grid import Grid, Settings, with_reads
 from lowwater.exploration.page import page_of, whole_page
 from lowwater.exploration.point import Frame, Point, limits_of, wait_text
@@ -161,7 +168,7 @@ class Exploration:
 
 _SETTINGS = ("windows", "trigger", "lateness", "delay")
 _NUMBERS = (
-    "records", "early", "on_time", "late", "retractions", "dropped", "expected", "emitted",
+    "records", "early", "on_time", "late", "retractions", "dropped", "dead", "expected", "emitted",
     "median_wait", "p99_wait",
 )  # fmt: skip
 
@@ -250,10 +257,11 @@ class _Runs:
         )
         self._grid = replace(grid, pipeline=replace(grid.pipeline, _stage=end))
         self._size = bundle_size
+        self._has_warned = False
         reads = Graph.of([end]).reads
         self._by_arrival = all(read.clock is None for read in reads)
         first = {settings.windows: settings for settings in reversed(list(grid.settings()))}
-        traces = [self._trace(settings) for settings in reversed(first.values())]
+        traces = [self._trace(settings)[0] for settings in reversed(first.values())]
         columns = [TraceColumns.of(trace) for trace in traces]
         self.axes = Axes.of(traces[0], columns[0], by_arrival=self._by_arrival)
         for trace, each in zip(traces[1:], columns[1:], strict=True):
@@ -275,9 +283,11 @@ class _Runs:
         every = list(self._grid.settings())
         limits = limits_of(len(every))
         for settings in every:
-            yield Frame.of(settings, self._trace(settings), self.axes, draw, column, limits)
+            trace, dead = self._trace(settings)
+            yield Frame.of(settings, trace, dead, self.axes, draw, column, limits)
 
-    def _trace(self, settings: Settings) -> StageTrace:
+    def _trace(self, settings: Settings) -> tuple[StageTrace, int]:
+        """Return the trace of the stage, and the number of dead letters of the run."""
         pipeline = self._grid.pipeline_of(settings)
         options: RunOptions = {
             "bundle_size": self._size,
@@ -289,7 +299,11 @@ class _Runs:
         with warnings.catch_warnings():
             # The whole grid has what is to be said of one point, such as that records are dropped.
             warnings.simplefilter("ignore", PipelineWarning)
-            return pipeline.collect(**options).trace.stage()
+            if self._has_warned:  # every run has the same dead letters
+                warnings.simplefilter("ignore", DataWarning)
+            result = pipeline.collect(**options)
+        self._has_warned = True
+        return result.trace.stage(), len(result.errors)
 
 
 def _pipeline_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, Self, TypeVar, final
 
@@ -20,7 +20,8 @@ from lowwater.windows import WindowFunction
 
 MOST_POINTS = 400
 """The most combinations: each is a run, and a picture in the page."""
-_CLASS = re.compile(r"(?<![\w.'\"])([A-Z]\w*)(?=\()")
+_CALL = re.compile(r"(?<![\w.'\"])([A-Za-z]\w*)(?=\()")
+_EXPLORED = frozenset({"windows", "trigger", "accumulation", "allowed_lateness"})
 _T = TypeVar("_T")
 
 
@@ -120,13 +121,18 @@ class Grid:
 
     def code(self, settings: Settings) -> str:
         """Return the settings as code for a pipeline."""
-        mode = _windowing_of(self.pipeline).mode
+        own = _windowing_of(self.pipeline)
         lines = [
             f"{code_of(self.windows[settings.windows])},",
             f"trigger={code_of(self.triggers[settings.trigger])},",
-            f"accumulation={mode!r},",
+            f"accumulation={own.mode!r},",
             f"allowed_lateness={format_duration(settings.lateness)!r},",
         ]
+        for field in fields(Windowing):
+            value = getattr(own, field.name)
+            if field.name not in _EXPLORED and value != field.default:
+                code = repr(value) if isinstance(value, str) else code_of(value)
+                lines.append(f"{field.name}={code},")
         inner = "\n".join(f"    {line}" for line in lines)
         window = f".window(\n{inner}\n)"
         if settings.delay is None:
@@ -142,7 +148,7 @@ def code_of(value: object) -> str:
     >>> code_of(lw.AfterWatermark(late=lw.AfterCount(1)))
     'lw.AfterWatermark(late=lw.AfterCount(1))'
     """
-    return _CLASS.sub(r"lw.\1", repr(value))
+    return _CALL.sub(r"lw.\1", repr(value))
 
 
 def _windowing_of(pipeline: Pipeline) -> Windowing:

@@ -114,8 +114,8 @@ def whole_page(fragment: str, name: str, theme: Theme) -> str:
 
 
 _LABELS = (
-    "on time", "early", "late panes", "retractions", "dropped", "complete", "median wait",
-    "99 % wait",
+    "on time", "early", "late panes", "retractions", "dropped", "dead letters", "complete",
+    "median wait", "99 % wait",
 )  # fmt: skip
 
 
@@ -125,6 +125,7 @@ def _numbers(frame: Frame) -> list[str]:
     return [
         *(f"{n:,}" for n in (point.on_time, point.early, point.late, point.retractions)),
         f"{point.dropped:,}",
+        f"{point.dead:,}",
         point.complete_text,
         *map(wait_text, waits),
     ]

@@ -50,6 +50,7 @@ class Point:
         early, on_time, late: The number of emitted panes by timing.
         retractions: The number of retractions.
         dropped: How many elements were dropped from at least one window.
+        dead: How many records became dead letters, anywhere in the run.
         expected: The records of the final answer: of each element, one for each of its windows.
         emitted: How many of these were emitted in some pane.
         median_wait: How long after the end of its window half of the records had been emitted,
@@ -64,6 +65,7 @@ class Point:
     late: int
     retractions: int
     dropped: int
+    dead: int
     expected: int
     emitted: int
     median_wait: int | None
@@ -110,6 +112,7 @@ class Frame:
         cls,
         settings: Settings,
         trace: StageTrace,
+        dead: int,
         axes: Axes,
         key: object,
         column: str | None,
@@ -120,6 +123,7 @@ class Frame:
         Args:
             settings: The settings of the run.
             trace: The trace of the stage, of all elements.
+            dead: How many dead letters the run had.
             axes: Those of all points.
             key: The key to draw.
             column: The aggregate to draw, the first by default.
@@ -138,7 +142,7 @@ class Frame:
         wait, emitted = np.sort(repeated(latency, added)), int(added.sum())
         point = Point(
             settings, len(columns.elements), early, on_time, late,
-            int(columns.panes.is_retraction.sum()), len(dropped), total(columns), emitted,
+            int(columns.panes.is_retraction.sum()), len(dropped), dead, total(columns), emitted,
             int(np.quantile(wait, 0.5, method="higher")) if emitted else None,
             int(np.quantile(wait, 0.99, method="higher")) if emitted else None,
         )  # fmt: skip

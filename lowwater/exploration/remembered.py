@@ -39,9 +39,10 @@ class RememberedSource:
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         held = self._batches.get((size, keys))
         if held is None:
-            held = self._batches[size, keys] = []
+            held = []
             for records in self.source.batches(size, keys):
                 held.append(records)
                 yield records
+            self._batches[size, keys] = held  # only now: a run may stop before the end
             return
         yield from held

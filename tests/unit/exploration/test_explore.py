@@ -195,6 +195,44 @@ def test_points_are_found_by_their_settings(tmp_path: Path) -> None:
         found.save(tmp_path / "page.svg")
 
 
+def test_code_has_all_options_of_the_pipeline() -> None:
+    keyed = lw.from_arrow(table(), time="at", watermark=lw.Ascending()).key_by("key")
+    for options in (
+        {"closing": "always", "on_time": "if_new", "timestamps": "latest"},
+        {"fill": "2 windows"},
+        {"fill": lw.until_idle("5m")},
+        {"trigger": lw.AfterCount(2), "allow_data_loss": "Only (the first) two"},
+    ):
+        windowed = keyed.window(lw.FixedWindows("1m"), **options)
+        found = lw.explore(windowed.aggregate(n=lw.count()))
+        window = found.code(found.points[0]).partition("\n\n")[2]
+        of_code = eval(f"keyed{window}", {"keyed": keyed, "lw": lw}).aggregate(n=lw.count())
+        assert of_code._stage.windowing == found.pipeline(found.points[0])._stage.windowing
+
+
+def test_bad_records_are_counted_and_said_once() -> None:
+    rows = [{"at": f"2024-05-01T12:{n:02}:00Z", "key": "a", "value": 2**53 + 1} for n in range(9)]
+    bad: list[dict[str, Any]] = [
+        {"at": "nonsense", "key": "a", "value": 1},
+        {"at": "2024-05-01T12:10:00Z", "key": None, "value": 1},
+        {"at": "2024-05-01T12:11:00Z", "key": "a", "value": float("nan")},
+    ]
+    windows = {"2m": lw.FixedWindows("2m")}
+    with pytest.warns(lw.DataWarning) as said:
+        found = lw.explore(
+            rows + bad, time="at", key="key", windows=windows, delay=["0s", "1m", "2m"],
+            aggregates={"total": lw.sum("value")}, bundle_size=2,
+        )  # fmt: skip
+    assert len(said) == 1
+    dead = {point.dead for point in found.points}
+    with pytest.warns(lw.DataWarning):
+        result = found.pipeline(found.points[0]).collect(bundle_size=2, progress=False)
+    assert dead == {len(result.errors)}
+    assert found.points[0].records + len(result.errors) == 12
+    assert f"<b>{len(result.errors)}</b> dead letters" in found._repr_html_()
+    assert f"total = {2**54 + 2}" in found._repr_html_()
+
+
 def test_nothing_to_draw() -> None:
     empty = pipeline(table(0))
     found = lw.explore(empty, delay=["0s"])
