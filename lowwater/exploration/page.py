@@ -7,6 +7,7 @@ so the page has each fragment once, and of a frame only their numbers, as runs o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import final
 
@@ -101,9 +102,11 @@ def page_of(grid: Grid, frames: Sequence[Frame], axes: Axes, theme: Theme) -> st
         dropped=_table(_DROPPED, first.dropped),
         measured="the clock" if not axes.by_arrival else "the latest event time that had arrived",
         script=SCRIPT.replace("ID", name).replace(
-            # Escape "<", so that no text in the data can close the script element.
-            "DATA", json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-            .replace("<", "\\u003c"),
+            # Escape what can end a script element, or change how its end is found.
+            "DATA", re.sub(
+                r"<(?=/?[sS]|!)", r"\\u003c",
+                json.dumps(data, separators=(",", ":"), ensure_ascii=False),
+            ),
         ),
     )  # fmt: skip
 

@@ -148,7 +148,11 @@ def compose(
         x=x,
         y=y,
         steps=ordinates.steps,
-        watermark=_titled(trace, visible_steps(watermark, x, y, MOST_STEPS // max(1, len(panels)))),
+        watermark=_titled(
+            trace,
+            visible_steps(watermark, x, y, MOST_STEPS // max(1, len(panels))),
+            not axes.by_arrival,
+        ),
         panels=tuple(panels),
         headed=is_headed,
         notes=tuple(notes),
@@ -290,11 +294,13 @@ def _watermark(
             yield WatermarkStep(moment, at, "")
 
 
-def _titled(trace: StageTrace, steps: Sequence[WatermarkStep]) -> tuple[WatermarkStep, ...]:
-    """Return steps of the watermark with what holds it."""
+def _titled(
+    trace: StageTrace, steps: Sequence[WatermarkStep], has_clock: bool
+) -> tuple[WatermarkStep, ...]:
+    """Return steps of the watermark with since when it is, and what holds it."""
     moves = {int(move.input_watermark): move for move in reversed(trace.moves)}
     return tuple(
-        replace(step, title=move_title(move))
+        replace(step, title=move_title(move, has_clock=has_clock))
         if (move := moves.get(step.x)) is not None
         else replace(step, title=f"watermark {watermark_text(step.x)}")
         for step in steps

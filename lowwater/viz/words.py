@@ -148,10 +148,14 @@ def _record_text(trace: StageTrace, at: int | None) -> str:
     return "not in the sample" if at == NOT_KEPT else _values(trace.elements[at].values, None)
 
 
-def move_title(move: TracedMove) -> str:
-    """Describe a watermark: its value, since when, and what holds it."""
-    text = f"watermark {watermark_text(move.input_watermark)}\nsince {format_instant(move.clock)}"
-    return text if move.held_by is None else f"{text}\nheld by {move.held_by}"
+def move_title(move: TracedMove, *, has_clock: bool = True) -> str:
+    """Describe a watermark: its value, since when by the clock, and what holds it."""
+    lines = [f"watermark {watermark_text(move.input_watermark)}"]
+    if has_clock:
+        lines.append(f"since {format_instant(move.clock)}")
+    if move.held_by is not None:
+        lines.append(f"held by {move.held_by}")
+    return "\n".join(lines)
 
 
 def watermark_text(watermark: int) -> str:
