@@ -116,6 +116,18 @@ def add_command(commands: Any) -> None:
         "worker processes; auto: one for each processor",
     )
     run.add_argument(
+        "--serve",
+        action="store_true",
+        help="show the run in a browser while it goes on, on 127.0.0.1; the link is written to "
+        "standard error",
+    )
+    run.add_argument(
+        "--serve-at",
+        metavar="ADDRESS",
+        help="show it at a port of 127.0.0.1, or at host:port; the link to another address has a "
+        "token, that of the environment variable LOWWATER_SERVE_TOKEN if it is set",
+    )
+    run.add_argument(
         "--on-error",
         choices=("dead_letter", "raise"),
         help="turn invalid records into dead letters, or stop at the first one (default: dead "
@@ -225,7 +237,11 @@ def _refuse(options: argparse.Namespace, *names: str, because: str) -> None:
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of any run."""
-    return {name: getattr(options, name) for name in ("bundle_size", "on_error", "workers")}
+    given = {name: getattr(options, name) for name in ("bundle_size", "on_error", "workers")}
+    at = options.serve_at
+    if at is None:
+        return {**given, "serve": options.serve}
+    return {**given, "serve": int(at) if at.isascii() and at.isdecimal() else at}
 
 
 def _write(writing: Writing, options: argparse.Namespace) -> Metrics:

@@ -126,6 +126,12 @@ def note(text: str | Markup) -> Markup:
     return _element("div", text, style="lw-note")
 
 
+def link(url: str) -> Markup:
+    """Return a link that opens in a window of its own."""
+    address = escaped(url)
+    return Markup(f'<a href="{address}" target="_blank" rel="noopener">{address}</a>')
+
+
 def code(text: str) -> Markup:
     """Return lines of code as they are."""
     return Markup(f"<pre>{escaped(text)}</pre>")

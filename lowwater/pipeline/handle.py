@@ -7,13 +7,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
+from lowwater.display import html
+from lowwater.display.secrets import redacted
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.errors import UnsupportedByRunner, explains
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, explains
+
+if TYPE_CHECKING:
+    from lowwater.io.paths import PathLike
+    from lowwater.live.serving import Serving
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit status of a process whose run SIGTERM stopped, as shells count: 143."""
+_REFRESH_S = 1.0
 
 
 @explains
@@ -29,14 +36,22 @@ class RunHandle:
         go: Runs to the end, or until it is stopped.
         stop: Asks it to stop.
         metrics: What it has done so far.
+        serving: Shows it in a browser; ``None``: it is not shown.
+
+    In a notebook its display refreshes itself until the run has ended.
     """
 
     def __init__(
-        self, go: Callable[[], Metrics], stop: Callable[[], None], metrics: Callable[[], Metrics]
+        self,
+        go: Callable[[], Metrics],
+        stop: Callable[[], None],
+        metrics: Callable[[], Metrics],
+        serving: Serving | None = None,
     ) -> None:
         self._go = go
         self._stop = stop
         self._metrics = metrics
+        self._serving = serving
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="lowwater run")
         try:
@@ -63,6 +78,28 @@ class RunHandle:
     def metrics(self) -> Metrics:
         """What the run has done so far, in numbers."""
         return self._metrics()
+
+    @property
+    def link(self) -> str | None:
+        """The link to its page, while it runs with ``serve=``; ``None`` without it."""
+        return None if self._serving is None else self._serving.link
+
+    def report(self, path: PathLike) -> None:
+        """Write the page of the run to a file, as it is now or was at the end; needs ``serve=``.
+
+        Args:
+            path: A file whose name ends in ``.html``.
+
+        Raises:
+            InvalidArgument: The run is not shown, or the file cannot be written.
+        """
+        if self._serving is None:
+            raise InvalidArgument(
+                "only a run with serve= is watched from its beginning",
+                where="RunHandle.report",
+                hint="Write start(serve=True)",
+            )
+        self._serving.report(path)
 
     def stop(self) -> None:
         """Ask the run to stop at the next boundary of bundles. Returns at once."""
@@ -98,7 +135,45 @@ class RunHandle:
         self.wait()
 
     def __repr__(self) -> str:
-        return f"<RunHandle, {'running' if self.is_running else 'ended'}>"
+        shown = f", {self.link}" if self.link is not None and self.is_running else ""
+        return f"<RunHandle, {'running' if self.is_running else 'ended'}{shown}>"
+
+    def _repr_html_(self) -> str:
+        is_running, failure = self.is_running, self._error
+        parts = [html.badge("running", "mark") if is_running else html.badge("ended", "quiet")]
+        if failure is not None:
+            parts = [html.badge("failed", "dropped"), html.marked(_in_words(failure))]
+        if self.link is not None and is_running:
+            parts.append(html.link(self.link))
+        return html.display("A run", html.line(*parts)) + self.metrics._repr_html_()
+
+    def _ipython_display_(self) -> None:
+        """Display the handle in a notebook, and again each second while the run goes on."""
+        # Only IPython calls this, so it is there.
+        from IPython.display import display
+
+        shown: Any = display(self._shown(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        if self.is_running:
+            threading.Thread(
+                target=self._refresh, args=(shown,), name="lowwater display", daemon=True
+            ).start()
+
+    def _refresh(self, shown: Any) -> None:
+        while self.is_running:
+            self._thread.join(_REFRESH_S)
+            try:
+                shown.update(self._shown(), raw=True)
+            except RuntimeError:  # the run added a counter while they were read: the next time
+                continue
+        shown.update(self._shown(), raw=True)
+
+    def _shown(self) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+
+def _in_words(error: BaseException) -> str:
+    """Return an error as text for people."""
+    return redacted(f"{type(error).__name__}: {error}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from lowwater.engine.graph.sources import BUNDLE_SIZE, options_to_end
 from lowwater.engine.graph.trace import Trace, Tracing
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.health.late_line import LateTally
-from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
@@ -27,6 +27,7 @@ from lowwater.explain.endless import is_endless
 from lowwater.explain.findings import Findings, findings_of
 from lowwater.io.terminal import say
 from lowwater.kernels import check_choice
+from lowwater.pipeline.served import ServedRun
 from lowwater.pipeline.vocabulary import require_options
 from lowwater.pipeline.written_options import written_out
 from lowwater.time import DurationLike, duration
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from lowwater.engine.local.arrival_log import Recording
     from lowwater.engine.local.recorder import Recorder
     from lowwater.io.paths import PathLike
+    from lowwater.live.serving import Serving
+    from lowwater.live.watch import Watch
 
 Until: TypeAlias = Literal["end", "available"]
 OnLate: TypeAlias = Callable[[LateRecord], object]
@@ -96,6 +99,11 @@ class RunOptions(TypedDict, total=False):
             number. With 1, it is called in the process of the run. Needs a system that can fork,
             and values that are plain. Without it, keys of processes are not divided: their state is
             laid out otherwise.
+        serve: Whether to show the run in a browser while it goes on, and where: ``True`` for
+            127.0.0.1 and port 4410, or another one if that is taken; a port there; or an address,
+            as in ``"0.0.0.0:8000"``, whose link has a token. The link is written to standard
+            error. The same server has ``/metrics`` for Prometheus, and ``/health``. It ends with
+            the run. See ``docs/howto/watch.md``.
     """
 
     bundle_size: int
@@ -109,6 +117,7 @@ class RunOptions(TypedDict, total=False):
     until: Until
     record: PathLike | Recording | None
     workers: int | Literal["auto"] | None
+    serve: bool | int | str
 
 
 with_run_options = written_out(
@@ -117,6 +126,7 @@ with_run_options = written_out(
         "bundle_size": BUNDLE_SIZE,
         "trace": False,
         "until": "end",
+        "serve": False,
     },
 )
 """Writes the options of a run out in the signature and the docstring of what takes them."""
@@ -161,15 +171,18 @@ class Outcomes:
                 f"{describe('bundle_size', size)} must be an int of at least 1, of 63 bits at most",
                 hint="Use, say, 50_000; or 1 to judge triggers after every element",
             )
-        self._observer = observer_for(options.get("progress"))
+        self.page = ServedRun.of(options.get("serve"), observer_for(options.get("progress")))
+        self._observer = self.page.observer
+        self.is_driven = False
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
         self._lost: Counter[str] | None = None  # dead letters that nobody takes, by reason
         if dead_letters_in is None and self._on_dead_letter is None:
             self._lost = Counter()
-        # Late records that nobody takes but the output, if anything does.
+        # Of late records that nobody takes but the output, if anything does; or to be shown.
         self._late: LateTally | None = None
-        if self._on_late is None and tells_late:
+        self._tells_late = self._on_late is None and tells_late
+        if self._tells_late or self.page.is_asked_for:
             self._late = LateTally()
         self._read_late = (
             "Take them with on_late=, or read collect().late"
@@ -206,6 +219,7 @@ class Outcomes:
             from lowwater.pipeline.worker_option import workers_of
 
             workers = workers_of(options["workers"], self.graph, memory)
+        self._worker_count = 0 if workers is None else workers.count
         on_error = options.get("on_error")
         if on_error is None and self._on_dead_letter is not None:
             on_error = (
@@ -250,6 +264,14 @@ class Outcomes:
         if self._is_over and self._lost is not None:
             _say_lost(Counter(error.reason for error in errors), self.metrics.events)
 
+    def open_page(self) -> Serving | None:
+        """Open the page of the run, if it is to be shown; see :class:`ServedRun`."""
+        return self.page.open(self._run, self._late, self._recorder, self._worker_count)
+
+    def watched(self, late: Sequence[LateElements], errors: Sequence[ErrorRecord]) -> Watch:
+        """Return what watched the run, which has ended; see :meth:`ServedRun.watched`."""
+        return self.page.watched(self._run, self._recorder, self._worker_count, late, errors)
+
     def _take(self, errors: Sequence[ErrorRecord]) -> None:
         if self._on_dead_letter is not None:
             for error in errors:
@@ -275,30 +297,42 @@ class Outcomes:
             sources = ", ".join(f"{name} ({source!r})" for name, source in named)
             _LOG.info("the run of %s begins, with the options %r", sources, self._options)
         ending = "was closed before its end"
+        failure: Exception | None = None
+        page = self.page
         self.has_begun = True
+        serving = self.open_page()
+        if serving is not None:
+            serving.begin()
         try:
             with closing(iter(self._run)) as outcomes:
                 for outcome in outcomes:
                     self._take(outcome.errors)
+                    if serving is not None:
+                        serving.watch.see(outcome)
                     if self._on_late is not None and outcome.late is not None:
                         for late in outcome.late.to_records():
                             self._on_late(late)
-                    elif self._late is not None and outcome.late is not None:
+                    if self._late is not None and outcome.late is not None:
                         stage = self.graph.stages[outcome.stage]
                         self._late.add(outcome.late, stage.work.lateness_option)
                     yield outcome
             if self._recorder is not None:
                 self.metrics.trace = self._recorder.trace()
-            ending = "was stopped" if self._run.is_stopped else "ended"
-            if not self._run.is_stopped and not self._run.ended:
-                ending = "has read what was there"
+            if self._run.is_stopped:
+                ending = "was stopped"
+            elif self._run.ended:
+                ending, page.ending = "ended", "ended"
+            else:
+                ending, page.ending = "has read what was there", "available"
             if self._lost:
                 _say_lost(self._lost, self.metrics.events)
-            if self._late is not None and (text := self._late.text(self._read_late)) is not None:
-                say(f"lowwater: {text}", file=sys.stderr)
+            if self._tells_late and self._late is not None:
+                text = self._late.text(self._read_late)
+                if text is not None:
+                    say(f"lowwater: {text}", file=sys.stderr)
             self._is_over = True
         except Exception as error:
-            ending = f"failed ({type(error).__name__})"
+            ending, failure = f"failed ({type(error).__name__})", error
             raise
         finally:
             if self._observer is not None:
@@ -309,6 +343,8 @@ class Outcomes:
                 "the run %s after %d records: %d panes, %d late, %d dead letters",
                 ending, at.events, at.panes.total(), at.late.total(), at.errors.total(),
             )  # fmt: skip
+            if not self.is_driven:  # else more can fail: what is written
+                page.close(failure)
 
 
 def _is_only_now(until: object, *, durable: bool) -> bool:

@@ -25,7 +25,7 @@ from lowwater.errors import (
     explained,
     explains,
 )
-from lowwater.io.paths import PathLike, as_paths, is_remote
+from lowwater.io.paths import PathLike, as_paths
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.outcomes import Outcomes, RunOptions, with_run_options
 from lowwater.pipeline.vocabulary import no_step
@@ -36,14 +36,12 @@ if TYPE_CHECKING:
     from lowwater.engine.local.durable import DurableRun
     from lowwater.engine.local.memory_budget import MemoryLimit
     from lowwater.engine.local.pieces import RunOutput
-    from lowwater.io.sinks.compaction import Compaction
 
 _LOG = logging.getLogger("lowwater.pipeline")
 _OF_PIPELINES = (
     *("collect", "filter", "key_by", "named", "process", "to_arrow", "to_pandas", "to_polars"),
     *("write_jsonl", "write_parquet", "write_to"),
 )
-_LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
 @explains
@@ -269,11 +267,17 @@ def start(
         outputs, state, commit_every, memory_limit, options, remove, drop_undelivered
     )
 
+    serving = outcomes.open_page()
+
     def go() -> Metrics:
         _drive(made, outcomes)
         return outcomes.metrics
 
-    return RunHandle(go, outcomes.stop, lambda: outcomes.metrics)
+    try:
+        return RunHandle(go, outcomes.stop, lambda: outcomes.metrics, serving)
+    except BaseException as error:
+        outcomes.page.close(error)
+        raise
 
 
 def _prepared(
@@ -320,8 +324,9 @@ def _prepared(
         from lowwater.engine.local.direct import DirectRun
 
         outcomes = _outcomes(outputs, options)
-        direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
-        return direct, outcomes
+        written = _run_outputs(outputs, outcomes)
+        outcomes.page.written = written, None
+        return DirectRun(outcomes.local, written, policy), outcomes
     from lowwater.engine.local.durable import DurableRun
     from lowwater.engine.local.memory_budget import MemoryBudget
 
@@ -331,10 +336,12 @@ def _prepared(
     if memory_limit is not None:
         _check_bounded(outputs)
     outcomes = _outcomes(outputs, options, durable=True, memory=budget.rows)
+    written = _run_outputs(outputs, outcomes)
+    outcomes.page.written = written, path
     durable = DurableRun(
         outcomes.local,
         path,
-        _run_outputs(outputs, outcomes),
+        written,
         policy,
         outcomes.clock,
         outcomes.bundle_size,
@@ -367,50 +374,29 @@ def _removed(
     return names
 
 
-def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
-    """Return the sink of ``write_parquet``."""
-    from lowwater.io.sinks.folders import ParquetFolder, checked_path
-
-    return ParquetFolder(checked_path(folder, "folder"), overwrite, compact=compact)
-
-
-def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
-    """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
-    from lowwater.io.sinks.folders import JsonLinesFolder, checked_path
-    from lowwater.io.sinks.json_lines_file import JsonLinesFile, is_file_name
-    from lowwater.io.uris import RemotePlace
-
-    target = checked_path(path)
-    name = RemotePlace.of(target).name if is_remote(target) else target
-    if is_file_name(name):
-        if compact is not None:
-            raise InvalidArgument(
-                f"compact= is for folders, and {target!r} is one file, to which all is appended",
-                where="write_jsonl",
-                hint='Leave it out, or name a folder, such as "out"',
-            )
-        return JsonLinesFile(target, overwrite)
-    if name.lower().endswith(_LIKE_FILES) and not Path(target).is_dir():
-        raise InvalidArgument(
-            f"{describe('path', target)} looks like a file, but only a name that ends in '.jsonl' "
-            "is one: this would be a folder",
-            where="write_jsonl",
-            hint='Use "out.jsonl" for one file, or a name such as "out/" for a folder',
-        )
-    return JsonLinesFolder(target, overwrite, compact=compact)
-
-
 def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:
+    outcomes.is_driven = True
+    serving = outcomes.open_page()
+    failure: BaseException | None = None
+    if serving is not None:
+        run.on_commit = serving.watch.committed
     try:
         with closing(iter(outcomes)) as found, closing(run.deliveries(found)) as delivered:
-            for _ in delivered:
-                pass
-    except Exception as error:  # a sink may fail after the input has ended
+            for delivery in delivered:
+                if serving is not None:
+                    numbers = [output.number for output in run.outputs]
+                    if delivery.output in numbers:  # else the last run's, of one that is gone
+                        serving.watch.delivered(numbers.index(delivery.output), delivery)
+    except BaseException as error:  # a sink may fail after the input has ended
+        failure = error
         # What is refused before the run begins has touched no output, which may be complete.
         is_refused = not outcomes.has_begun and isinstance(error, (InvalidArgument, StateError))
         what = "the run was refused" if is_refused else "the output is incomplete"
-        _LOG.error("%s: %s: %s", what, type(error).__name__, error)
+        if isinstance(error, Exception):
+            _LOG.error("%s: %s: %s", what, type(error).__name__, error)
         raise
+    finally:
+        outcomes.page.close(failure)
 
 
 def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutput]:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lowwater.display.palette import Theme
     from lowwater.explain.incident import Incident
     from lowwater.explain.window import WindowLike
+    from lowwater.io.paths import PathLike
     from lowwater.pipeline.final import FinalPanes
     from lowwater.viz import GraphDiagram
 
@@ -296,6 +297,27 @@ class Result(Traced):
         testing = import_module("lowwater.testing.incidents")
         found: Incident = testing.incident(self, key, window, of=of)
         return found
+
+    def report(self, path: PathLike, *, theme: Theme = "auto") -> None:
+        """Write what the run did to one HTML file, for a browser; it needs no server.
+
+        It has the graph, the counts, watermarks and dropped records of each stage and source, dead
+        letters, and of a run with ``trace=True`` diagrams of the busiest keys. With ``serve=True``
+        it also has how fast the run was, from its beginning to its end. See
+        ``docs/howto/watch.md``.
+
+        Args:
+            path: A file whose name ends in ``.html``; it is replaced.
+            theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
+
+        Raises:
+            InvalidArgument: The name ends otherwise, or the file cannot be written.
+        """
+        # Imported on use: few results are reported.
+        from lowwater.live.report import write_report
+
+        watch = self._outcomes.watched(self._late, self._errors)
+        write_report(watch, path, where="Result.report", theme=theme)
 
     def final(self) -> FinalPanes:
         """Return what stands now: for each key and window the net of all panes.

@@ -193,7 +193,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             compact: When deliveries become a file: a run that commits every second then publishes a
                 few large files instead of one per second. ``None``: each delivery at once.
         """
-        from lowwater.pipeline.outputs import parquet_sink
+        from lowwater.pipeline.file_outputs import parquet_sink
 
         return self._to(parquet_sink(folder, overwrite=overwrite, compact=compact))
 
@@ -218,7 +218,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         Raises:
             InvalidArgument: ``compact`` is given for one file, to which deliveries are appended.
         """
-        from lowwater.pipeline.outputs import jsonl_sink
+        from lowwater.pipeline.file_outputs import jsonl_sink
 
         return self._to(jsonl_sink(path, overwrite=overwrite, compact=compact))
 

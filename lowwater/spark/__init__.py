@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from lowwater.spark.observed_counts import counts as counts
     from lowwater.spark.options import SparkOptions as SparkOptions
     from lowwater.spark.query_progress import progress as progress
+    from lowwater.spark.serving import QueryPage as QueryPage
+    from lowwater.spark.serving import serve as serve
     from lowwater.spark.session import configure as configure
     from lowwater.spark.session import recommended as recommended
     from lowwater.spark.signals import CarriedTime as CarriedTime
@@ -24,6 +26,7 @@ _PLACES = {
     "observed_counts": "METRICS counts",
     "options": "SparkOptions",
     "query_progress": "progress",
+    "serving": "QueryPage serve",
     "session": "configure recommended",
     "signals": "CarriedTime",
     "splitting": "split",

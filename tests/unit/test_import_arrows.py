@@ -37,6 +37,7 @@ ROOMS = [
     "spark",
     "explain",
     "viz",
+    "live",
     "pipeline",
     "exploration",
     "",  # the front door: lowwater/__init__.py

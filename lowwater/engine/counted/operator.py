@@ -64,6 +64,10 @@ class CountOperator(KeyedOperator):
         """Return ``None``: windows that are not full hold nothing (C-3)."""
         return None
 
+    def due_times(self) -> Int64Array:
+        """Return the end of time for each window in memory: no watermark makes one due."""
+        return np.full(len(self._open.table), END_OF_TIME)
+
     def next_due(self) -> int:
         """Return the end of time: no watermark makes a window due."""
         return END_OF_TIME

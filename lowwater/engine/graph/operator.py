@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from lowwater.engine.records.stage_output import StageOutput
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
+from lowwater.time import Int64Array
 from lowwater.watermark import Hold
 
 
@@ -86,6 +87,14 @@ class Operator(Protocol):
 
         Output or released state, if nothing more arrives; the end of time for nothing before the
         end. Of what is in the store alone, nothing is to be done earlier. O(state in memory).
+        """
+        ...
+
+    def due_times(self) -> Int64Array:
+        """Return the watermark at which each unit of state in memory is due next, int64.
+
+        The end of time for what waits for no watermark; nothing where units are not counted so.
+        O(state in memory).
         """
         ...
 

@@ -183,6 +183,10 @@ class WindowJoinOperator:
         """The earliest clock at which a window has a timer, int microseconds."""
         return self.windows.next_deadline
 
+    def due_times(self) -> Int64Array:
+        """Return the watermark at which each window in memory is due next."""
+        return self.windows.due_times()
+
     def next_due(self) -> int:
         """Return the watermark at which a window is next due, or the end of time."""
         return self.windows.next_due()

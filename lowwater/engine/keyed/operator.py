@@ -114,12 +114,14 @@ class KeyedOperator(ABC):
         self._signed = signed
         self._stored: StoredSides | None = None
 
+    def due_times(self) -> Int64Array:
+        """Return the watermark at which each row in memory comes out or goes next. O(rows)."""
+        waits = [self.waits(side, records.table.live()) for side, records in enumerate(self.sides)]
+        return np.concatenate([np.minimum(due, right_due) for due, right_due, _ in waits])
+
     def next_due(self) -> int:
         """Return the watermark at which rows come out or go next, or the end of time. O(rows)."""
-        first = END_OF_TIME
-        for side, records in enumerate(self.sides):
-            due, right_due, _ = self.waits(side, records.table.live())
-            first = min(first, int(due.min(initial=first)), int(right_due.min(initial=first)))
+        first = int(self.due_times().min(initial=END_OF_TIME))
         if self._stored is not None:
             spilled = self._stored.spilled
             first = min(first, spilled.dues.first, spilled.right_dues.first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import final
 
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
@@ -18,7 +18,8 @@ class DirectRun:
     """One run of a pipeline that delivers in the same epochs and pieces as a durable run.
 
     Full pieces are delivered at once, the rest of an epoch at its end: so what waits in memory is
-    what came out since the last epoch, at most about a piece for each output.
+    what came out since the last epoch, at most about a piece for each output. Nothing is committed:
+    ``on_commit`` is never called.
 
     Args:
         run: The run.
@@ -28,8 +29,9 @@ class DirectRun:
 
     def __init__(self, run: LocalRun, outputs: Sequence[RunOutput], every: CommitPolicy) -> None:
         self._run = run
-        self._outputs = outputs
+        self.outputs = outputs
         self._every = every
+        self.on_commit: Callable[[int, float, int], None] | None = None
 
     def deliveries(self, outcomes: Iterator[Outcome]) -> Generator[Delivery, None, None]:
         """Run to the end; yield what has been delivered to the sinks.
@@ -37,9 +39,9 @@ class DirectRun:
         Args:
             outcomes: The run's own outcomes, perhaps after callbacks have seen them.
         """
-        pieces = Pieces(self._outputs)
+        pieces = Pieces(self.outputs)
         writer = Writer(id=uuid.uuid4().hex, output=0, resumes=False, opening=uuid.uuid4().hex)
-        with opened(self._outputs, writer) as sinks:
+        with opened(self.outputs, writer) as sinks:
             timer = CommitTimer(self._every, self._run)
             epoch, pending = 1, False
             pieces.begin(epoch)
@@ -60,6 +62,6 @@ class DirectRun:
 
     def _deliver(self, deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
         for delivery in deliveries:
-            for sink in self._outputs[delivery.output].sinks:
+            for sink in self.outputs[delivery.output].sinks:
                 sink.deliver(delivery)
             yield delivery

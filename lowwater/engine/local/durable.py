@@ -104,7 +104,9 @@ def _reach(name: str, fact: object = None) -> None:
 class DurableRun:
     """One run of a pipeline over a state directory; a later one resumes where it stopped.
 
-    An epoch is a commit. Dead letters go to the first output.
+    An epoch is a commit. Dead letters go to the first output. After each commit ``on_commit``,
+    unless it is ``None``, is called with the epoch, what it took in seconds, and how many bytes
+    were written.
 
     Args:
         run: The run, made with ``durable=True``.
@@ -170,7 +172,13 @@ class DurableRun:
         self._sinks: Opened | None = None
         # A copy of the directory gets other ids from here on: sinks tell the two apart by them.
         self._opening = uuid.uuid4().hex
+        self.on_commit: Callable[[int, float, int], None] | None = None
         self._openings: list[str] = []  # those that sinks may name: all since the last commit
+
+    @property
+    def outputs(self) -> Sequence[RunOutput]:
+        """Where panes leave it, with the numbers of their deliveries."""
+        return self._outputs
 
     @property
     def metrics(self) -> Metrics:
@@ -442,6 +450,8 @@ class DurableRun:
             "epoch %d was committed%s in %.3f s, with %d deliveries",
             self._epoch, " slowly," if slow else "", seconds, len(deliveries),
         )  # fmt: skip
+        if self.on_commit is not None:
+            self.on_commit(self._epoch, seconds, batch.size_bytes)
         yield from self._deliver(deliveries)
         _reach("before forgetting", self._epoch)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO, TypeAlias, final
 
 from lowwater.engine.graph.metrics import Metrics
@@ -33,7 +33,8 @@ class Observer(Protocol):
 class ProgressLine:
     """Rewrites one status line during a long run and erases it at the end.
 
-    Writes nothing in the first second, and at most five times a second after that.
+    Writes nothing in the first second, and at most five times a second after that. The line ends
+    with ``link``, unless it is ``None``.
 
     Args:
         stream: A terminal.
@@ -45,6 +46,7 @@ class ProgressLine:
         self._stopwatch = stopwatch
         self._next = stopwatch() + _FIRST_AFTER
         self._width = 0
+        self.link: str | None = None
 
     def __call__(self, metrics: Metrics) -> None:
         now = self._stopwatch()
@@ -52,6 +54,8 @@ class ProgressLine:
             return
         self._next = now + _EVERY
         line = progress_text(metrics)
+        if self.link is not None:
+            line += f"  {self.link}"
         self._stream.write("\r" + line.ljust(self._width))
         self._stream.flush()
         self._width = len(line)
@@ -62,6 +66,27 @@ class ProgressLine:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
             self._width = 0
+
+
+@final
+class Observers:
+    """Observers of one run, in the order in which they are told.
+
+    Args:
+        observers: Those so far.
+    """
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.all = [*observers]
+
+    def __call__(self, metrics: Metrics) -> None:
+        for observer in self.all:
+            observer(metrics)
+
+    def close(self) -> None:
+        """Close all."""
+        for observer in self.all:
+            observer.close()
 
 
 @final

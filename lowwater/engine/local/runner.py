@@ -35,7 +35,7 @@ from lowwater.engine.records.stateless import set_aside
 from lowwater.engine.records.stepping import Apply, applied
 from lowwater.errors import InternalError
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array
 from lowwater.watermark import StageWatermark, which_may_read
 
 if TYPE_CHECKING:
@@ -326,6 +326,10 @@ class LocalRun:
     def state_rows(self) -> int:
         """How many rows of state the stages have."""
         return sum(run.operator.state_rows for run in self._stages)
+
+    def due_times(self) -> dict[str, Int64Array]:
+        """Return when what each stage has in memory is due next, by the name of the stage."""
+        return {self.graph.name_of(run.stage): run.operator.due_times() for run in self._stages}
 
     def watermarks(self) -> list[StageWatermark]:
         """Report the watermarks of sources and stages, and what holds each (S-H3)."""

@@ -122,6 +122,12 @@ class SourceWatermark:
             return silent or "the watermark that its records carry"
         return holder_of(self._estimator) or silent or "its latest elements"
 
+    def silent_seconds(self) -> float | None:
+        """Return for how long polls have returned nothing, in seconds; ``None``: they have not."""
+        if self.ended or self.heard_at is None or self._silent_at is None:
+            return None
+        return (self._silent_at - self.heard_at) / 1e6
+
     def remember(self) -> dict[str, Any]:
         """Return the state to store, as plain values."""
         return {

@@ -32,7 +32,7 @@ from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.arrays import distinct
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.watermark import Hold
 
 
@@ -132,6 +132,10 @@ class ProcessOperator:
     def next_deadline(self) -> int:
         """The clock at which a processing-time timer is due next, or the end of time."""
         return self._engine.next_deadline
+
+    def due_times(self) -> Int64Array:
+        """Return nothing: timers are not counted by when they are due."""
+        return np.zeros(0, dtype=np.int64)
 
     def next_due(self) -> int:
         """Return the watermark at which something may be due next, or the end of time."""

@@ -20,7 +20,7 @@ from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 FORMAT = "passed records"
 FACTS = 0
@@ -54,6 +54,10 @@ class PassingOperator:
     def output_watermark(self) -> int:
         """The input watermark: nothing is held."""
         return self.watermark
+
+    def due_times(self) -> Int64Array:
+        """Return nothing: timers are not counted by when they are due."""
+        return np.zeros(0, dtype=np.int64)
 
     def next_due(self) -> int:
         """Return the end of time: nothing waits."""

@@ -133,9 +133,13 @@ class WindowOperator:
         first = self._schedule.by_clock.first
         return min(first, self._spilled.timers.first) if self._spilled else first
 
+    def due_times(self) -> Int64Array:
+        """Return the watermark at which each window in memory is due next. O(windows)."""
+        return self._waits(self._state.table.live())[0]
+
     def next_due(self) -> int:
         """Return the watermark at which a window is next due, or the end of time. O(windows)."""
-        first = int(self._waits(self._state.table.live())[0].min(initial=END_OF_TIME))
+        first = int(self.due_times().min(initial=END_OF_TIME))
         return min(first, self._spilled.next_due()) if self._spilled else first
 
     @property

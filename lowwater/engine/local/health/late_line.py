@@ -53,6 +53,17 @@ class LateTally:
         for number, count in zip(*np.unique(bins, return_counts=True), strict=True):
             self._bins[int(number)] += int(count)
 
+    def histogram(self) -> list[tuple[int, int]]:
+        """Return how many of those that came too late which lateness would have admitted.
+
+        Pairs of a lateness in microseconds, rising, and of how many need no longer one, but longer
+        than the pair before.
+        """
+        return [
+            (int(2 ** (number / _BINS_A_DOUBLING)) + 1, self._bins[number])
+            for number in sorted(self._bins)
+        ]
+
     def lateness_us(self) -> int | None:
         """Return the lateness that would have admitted 99 % of what came too late, microseconds.
 
