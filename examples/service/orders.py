@@ -1,8 +1,9 @@
 """Count orders by shop and hour, as long as the machine runs: a pipeline to start as a service.
 
-python examples/service/orders.py FOLDER
+python examples/service/orders.py FOLDER [ADDRESS]
 
-The folder holds ``in`` (files of JSON lines, moved there when they are complete), ``state`` and
+At the address, such as 127.0.0.1:8790, the run can be watched, and Prometheus reads metrics. The
+folder holds ``in`` (files of JSON lines, moved there when they are complete), ``state`` and
 ``orders.sqlite``. SIGTERM ends it with all that was read committed; the next start goes on there.
 """
 
@@ -37,10 +38,13 @@ def orders_by_hour(folder: Path) -> lw.Pipeline:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, *served = Path(sys.argv[1]), *sys.argv[2:3]
     table = SqliteTable(str(folder / "orders.sqlite"), "orders")
     orders_by_hour(folder).write_to(table).run(
-        state=folder / "state", commit_every="1s", progress=False
+        state=folder / "state",
+        commit_every="1s",
+        progress=False,
+        serve=served[0] if served else False,
     )
 
 

@@ -51,8 +51,9 @@ def report_page(
         theme: The colours at first; the reader can choose others.
     """
     frames = "".join(
-        f'<figure><figcaption>{escaped(title)}</figcaption><iframe sandbox="allow-scripts" '
-        f'title="{escaped(title)}" srcdoc="{escaped(document)}"></iframe></figure>'
+        f"<figure><figcaption>{escaped(title)}</figcaption>"
+        f'<iframe sandbox="allow-scripts" loading="lazy" title="{escaped(title)}" '
+        f'srcdoc="{escaped(document)}"></iframe></figure>'
         for title, document in diagrams
     )
     data = f'<script type="application/json" id="data">{_json(snapshot)}</script>'

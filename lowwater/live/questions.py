@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from concurrent.futures import TimeoutError as NotInTime
 from typing import Any, final
 
@@ -54,7 +55,8 @@ class RunQuestions:
         columns = TraceColumns.of(self._stage(stage))
         events = columns.events()
         busiest = np.argsort(-events, kind="stable")[:_KEYS].tolist()
-        return [{"key": shown(columns.keys[at]), "count": int(events[at])} for at in busiest]
+        names = _names(columns)
+        return [{"key": names[at], "count": int(events[at])} for at in busiest]
 
     def diagram(self, stage: str, key: str, theme: Theme) -> str:
         """Return the diagram of a key as an HTML document; one made lately may be returned."""
@@ -111,15 +113,26 @@ class RunQuestions:
             return self._trace
 
 
+def _names(columns: TraceColumns) -> list[str]:
+    """Return how the page writes keys: each in its own way, though texts are cut."""
+    seen: Counter[str] = Counter()
+    names = []
+    for text in map(shown, columns.keys):
+        seen[text] += 1
+        names.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+    return names
+
+
 def _key(of: StageTrace, text: str) -> Any:
     """Return the key that the page writes like this.
 
     Raises:
         InvalidArgument: There is none.
     """
-    for key in TraceColumns.of(of).keys:
-        if shown(key) == text:
-            return key
+    columns = TraceColumns.of(of)
+    names = _names(columns)
+    if text in names:
+        return columns.keys[names.index(text)]
     raise InvalidArgument(
         f"the key {text} does not occur in the trace of {of.name!r}",
         where="key",

@@ -51,7 +51,7 @@ def write_report(
             "the run has not finished its first bundle", where=where, hint="Wait for a pane"
         )
     diagrams = _diagrams(watch.trace().result(_WAIT_S)[0], theme) if watch.is_traced else []
-    graph = GraphDiagram.of(watch.graph, theme=theme).to_svg()
+    graph = GraphDiagram.of(watch.graph).to_svg()  # it follows the theme of the page
     page = report_page(found.snapshot, graph_svg=graph, diagrams=diagrams, theme=theme)
     try:
         Path(place).write_text(page, encoding="utf-8")

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Protocol, cast, final
 from urllib.parse import parse_qs, urlsplit
 
+from lowwater.display.html import escaped
 from lowwater.display.palette import THEMES, Theme
 from lowwater.errors import InvalidArgument, LowwaterError
 from lowwater.live.feed import Feed
@@ -112,7 +113,7 @@ class PageServer:
         """Stop, after readers of events have got the last one; waits for them a second at most."""
         if self._thread is not None:
             until = time.monotonic() + _FAREWELL_S
-            while self._server.readers and time.monotonic() < until:
+            while self._server.streams and time.monotonic() < until:
                 self._server.left.wait(until - time.monotonic())
                 self._server.left.clear()
             self._server.shutdown()
@@ -149,7 +150,7 @@ class _Server(ThreadingHTTPServer):
         if ":" in address.host:
             self.address_family = socket.AF_INET6
         self._free = threading.BoundedSemaphore(_CONNECTIONS)
-        self.readers = 0
+        self.streams: set[socket.socket] = set()
         self.left = threading.Event()
         self.counting = threading.Lock()
         super().__init__((address.host, address.port), _Handler)
@@ -195,7 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path[:_LONGEST])
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         refusal = server.guard.refusal(
-            cast("Mapping[str, str]", self.headers), query.get("token"), page=parts.path == "/"
+            cast("Mapping[str, str]", self.headers),
+            query.get("token", _bearer(self.headers.get("Authorization"))),
+            page=parts.path == "/",
         )
         if refusal is not None:
             self._send(_text(403, refusal))
@@ -209,8 +212,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self, server: _Server) -> None:
         with server.counting:
-            is_full = server.readers >= _EVENTS
-            server.readers += not is_full
+            is_full = len(server.streams) >= _EVENTS
+            if not is_full:
+                server.streams.add(self.connection)
         if is_full:
             self._send(_text(503, f"{_EVENTS} pages are open already"))
             return
@@ -230,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b'event: alive\ndata: {"waited":%.1f}\n\n' % waited)
         finally:
             with server.counting:
-                server.readers -= 1
+                server.streams.discard(self.connection)
             server.left.set()
 
     def _send(self, answer: Answer) -> None:
@@ -253,13 +257,22 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log of requests."""
 
 
+def _bearer(authorization: str | None) -> str | None:
+    """Return the token of an ``Authorization`` header: who sends one need not write it in a URL."""
+    kind, _, token = (authorization or "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None
+
+
 def _answer(server: _Server, path: str, query: Mapping[str, str]) -> Answer:
     try:
         return _found(server, path, query)
     except Busy as error:
-        return _json(503, {"error": str(error)})
+        status, text = 503, str(error)
     except LowwaterError as error:
-        return _json(400, {"error": str(error)})
+        status, text = 400, str(error)
+    if path == "/diagram":  # for the frame that would show it
+        return Answer(status, "text/html; charset=utf-8", f"<p>{escaped(text)}</p>".encode())
+    return _json(status, {"error": text})
 
 
 def _found(server: _Server, path: str, query: Mapping[str, str]) -> Answer:

@@ -123,9 +123,10 @@ def test_errors_of_questions_are_said() -> None:
         assert get(server, "/keys?stage=s")[2] == b'[{"key": "\'s\'", "count": 1}]'
         assert get(server, "/graph.svg?theme=dark")[2] == b"<svg><!-- dark --></svg>"
         assert get(server, "/graph.svg?theme=%3Cscript%3E")[2] == b"<svg><!-- auto --></svg>"
-        status, _, body = get(server, "/diagram?stage=s&key=1")
+        status, headers, body = get(server, "/diagram?stage=s&key=%3Cb%3E")
         assert status == 400
-        assert "does not occur" in json.loads(body)["error"]
+        assert headers["Content-Type"].startswith("text/html"), "it is shown in a frame"
+        assert b"the key &lt;b&gt; does not occur" in body
         status, _, body = get(server, "/explain?stage=s&key=1&at=x")
         assert status == 503
         assert get(server, "/nothing")[0] == 404
@@ -199,7 +200,7 @@ def test_a_slow_reader_is_dropped_and_costs_the_run_nothing(
             reader.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             # It reads nothing. Each snapshot is larger than all buffers between the two.
             large = "x" * 20_000_000
-            while server._server.readers == 0:
+            while not server._server.streams:
                 pass
             feed.put(snapshot(title=large))
             assert server._server.left.wait(10), "its thread is gone, though it is still connected"
@@ -247,13 +248,20 @@ def test_strangers_get_nothing(path: str, headers: dict[str, str]) -> None:
 
 def test_another_address_needs_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, "a-token-of-my-own")
+    bearer = {"Authorization": "Bearer a-token-of-my-own"}
     with serving(shown(state="ended", last=True), Address("0.0.0.0", 0, is_fixed=False)) as server:
         assert server.link.endswith("/?token=a-token-of-my-own")
         assert int(server.link.split(":")[2].split("/")[0]) > 0
         port = int(server.link.split(":")[2].split("/")[0])
-        for path, status in (("/metrics", 403), ("/metrics?token=a-token-of-my-own", 200)):
+        for path, headers, status in (
+            ("/metrics", {}, 403),
+            ("/metrics?token=a-token-of-my-own", {}, 200),
+            ("/metrics", bearer, 200),
+            ("/metrics", {"Authorization": "Bearer wrong"}, 403),
+            ("/metrics", {"Authorization": "Basic a-token-of-my-own"}, 403),
+        ):
             with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as asked:
-                asked.request("GET", path)
+                asked.request("GET", path, headers=headers)
                 assert asked.getresponse().status == status
 
 
