@@ -10,6 +10,7 @@ import errno
 import json
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from lowwater.display.html import escaped
 from lowwater.display.palette import THEMES, Theme
-from lowwater.errors import InvalidArgument, LowwaterError
+from lowwater.errors import InvalidArgument, LowwaterError, UnsupportedByRunner
 from lowwater.live.feed import Feed
 from lowwater.live.guard import Address, Guard
 from lowwater.live.page import live_page
@@ -101,13 +102,21 @@ class PageServer:
         self.link = guard.link(replace(address, port=self._server.server_address[1]))
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to answer.
+
+        Raises:
+            UnsupportedByRunner: There are no threads here.
+        """
         if self._thread is None:
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._server.serve_forever, name="lowwater page", daemon=True,
                 kwargs={"poll_interval": 0.1},
             )  # fmt: skip
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise _no_server(error) from error
+            self._thread = thread
 
     def close(self) -> None:
         """Stop, after readers of events have got the last one; waits for them a second at most."""
@@ -126,6 +135,8 @@ def _listening(address: Address) -> _Server:
     try:
         return _Server(address)
     except OSError as error:
+        if sys.platform == "emscripten":
+            raise _no_server(error) from error
         if error.errno == errno.EADDRINUSE and not address.is_fixed:
             return _Server(replace(address, port=0))
         raise InvalidArgument(
@@ -135,6 +146,14 @@ def _listening(address: Address) -> _Server:
             if error.errno == errno.EADDRINUSE
             else "Use an address of this machine, and a port from 1024 on",
         ) from error
+
+
+def _no_server(error: Exception) -> UnsupportedByRunner:
+    return UnsupportedByRunner(
+        f"the page needs a server in a thread of its own, and there is none here: {error}",
+        where="run(serve=)",
+        hint='Write the page when the run has ended: collect().report("run.html")',
+    )
 
 
 class _Server(ThreadingHTTPServer):

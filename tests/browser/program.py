@@ -82,6 +82,7 @@ def refused() -> None:
     asked: dict[str, Any] = {
         "state": lambda: counted.write_jsonl("panes.jsonl").run(state="state"),
         "workers": lambda: stream.map(lambda record: record).collect(workers=2),
+        "serve": lambda: counted.collect(serve=0),
         "start": lambda: counted.write_jsonl("panes.jsonl").start(),
         "map_async": lambda: stream.map_async(called).collect(),
     }

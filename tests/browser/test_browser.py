@@ -52,11 +52,13 @@ def test_what_is_shown_is_the_same(tmp_path: Path) -> None:
 
 def test_what_a_browser_lacks_is_refused_with_a_fix(tmp_path: Path) -> None:
     said = dict(line.split(": ", 1) for line in ran(tmp_path, "browser", "refused").splitlines())
-    assert said.keys() == {"state", "workers", "start", "map_async"}
+    assert said.keys() == {"state", "workers", "serve", "start", "map_async"}
     assert said["state"].startswith("UnsupportedByRunner: state on disk is kept by RocksDB")
     assert "(at state=). Install it: pip install rocksdict." in said["state"]
     assert "leave state= out" in said["state"]
     assert said["workers"].endswith("Leave workers= out, or run on Linux or macOS")
+    assert said["serve"].startswith("UnsupportedByRunner: the page needs a server in a thread")
+    assert said["serve"].endswith('collect().report("run.html")')
     assert said["start"].startswith("UnsupportedByRunner: the run needs a thread")
     assert said["start"].endswith("(at start()). Use run()")
     assert said["map_async"].startswith("UnsupportedByRunner: the calls of map_async run in a")

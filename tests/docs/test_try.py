@@ -88,7 +88,9 @@ def test_the_site_carries_a_wheel_that_installs_anywhere(tmp_path: Path) -> None
         files = archive.namelist()
         (metadata,) = (name for name in files if name.endswith(".dist-info/METADATA"))
         told = archive.read(metadata).decode()
-    assert {Path(name).suffix for name in files if ".dist-info/" not in name} <= {".py", ".typed"}
+    assert {Path(name).suffix for name in files if ".dist-info/" not in name} <= {
+        ".py", ".typed", ".css", ".html", ".js",
+    }  # fmt: skip
     (rocks,) = re.findall("^Requires-Dist: (rocksdict.*)$", told, re.MULTILINE)
     assert rocks.endswith("; sys_platform != 'emscripten'")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target"]
