@@ -210,6 +210,35 @@ def test_code_has_all_options_of_the_pipeline() -> None:
         assert of_code._stage.windowing == found.pipeline(found.points[0])._stage.windowing
 
 
+class ByTwos:
+    """Fires at every second element; its text has two lines."""
+
+    def __repr__(self) -> str:
+        return "two\nlines"
+
+    def on_element(self, context: Any, at: int) -> None:
+        context.state = (context.state or 0) + 1
+
+    def ready(self, context: Any) -> bool:
+        return bool(context.state and context.state >= 2)
+
+    def on_fire(self, context: Any) -> bool:
+        context.state = None
+        return False
+
+
+def test_code_has_variables_for_what_has_no_code() -> None:
+    keyed = lw.from_arrow(table(), time="at", watermark=lw.Ascending()).key_by("key")
+    tens = lw.CustomWindows(lambda t: [(t - t % 10**7, t - t % 10**7 + 10**7)], name="tens")
+    trigger = lw.AfterWatermark(early=lw.CustomTrigger(ByTwos()))
+    options: dict[str, Any] = {"trigger": trigger, "accumulation": "discarding"}
+    found = lw.explore(keyed.window(tens, **options).aggregate(n=lw.count()))
+    window = found.code(found.points[0]).partition("\n\n")[2]
+    names = {"keyed": keyed, "lw": lw, "windows": tens, "trigger": trigger}
+    of_code = eval(f"keyed{window}", names).aggregate(n=lw.count())
+    assert of_code._stage.windowing == found.pipeline(found.points[0])._stage.windowing
+
+
 def test_bad_records_are_counted_and_said_once() -> None:
     rows = [{"at": f"2024-05-01T12:{n:02}:00Z", "key": "a", "value": 2**53 + 1} for n in range(9)]
     bad: list[dict[str, Any]] = [
