@@ -230,7 +230,8 @@ class ByTwos:
 def test_code_has_variables_for_what_has_no_code() -> None:
     keyed = lw.from_arrow(table(), time="at", watermark=lw.Ascending()).key_by("key")
     tens = lw.CustomWindows(lambda t: [(t - t % 10**7, t - t % 10**7 + 10**7)], name="tens")
-    trigger = lw.AfterWatermark(early=lw.CustomTrigger(ByTwos()))
+    by_twos: Any = ByTwos()  # without on_merge
+    trigger = lw.AfterWatermark(early=lw.CustomTrigger(by_twos))
     options: dict[str, Any] = {"trigger": trigger, "accumulation": "discarding"}
     found = lw.explore(keyed.window(tens, **options).aggregate(n=lw.count()))
     window = found.code(found.points[0]).partition("\n\n")[2]
