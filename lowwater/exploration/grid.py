@@ -13,6 +13,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.lateness import candidates
 from lowwater.explain.literals import Literals
+from lowwater.pipeline.checks import check_lateness
 from lowwater.pipeline.fluent import Pipeline
 from lowwater.time import DurationLike, as_micros, format_duration
 from lowwater.triggers import Trigger
@@ -93,6 +94,8 @@ class Grid:
                 where="explore",
                 hint="Leave out some delays, latenesses, triggers or windows",
             )
+        for settings in grid.settings():
+            grid.pipeline_of(settings)  # refuses what is wrong before anything runs
         return grid
 
     def settings(self) -> Iterator[Settings]:
@@ -106,6 +109,7 @@ class Grid:
         """Return the pipeline with some settings.
 
         Raises:
+            InvalidArgument: The lateness is shorter than that of an upstream stage.
             UnsafeTrigger: The trigger may lose data with the lateness.
         """
         work: Any = self.pipeline._stage.work
@@ -114,6 +118,7 @@ class Grid:
             trigger=self.triggers[settings.trigger],
             allowed_lateness=settings.lateness,
         )
+        check_lateness(windowing.lateness_us, self.pipeline._stage.inputs, "window")
         stage = replace(self.pipeline._stage, work=replace(work, windowing=windowing))
         if settings.delay is not None:
             stage = _with_delay(stage, settings.delay)

@@ -49,7 +49,7 @@ class Point:
         records: How many elements reached the stage.
         early, on_time, late: The number of emitted panes by timing.
         retractions: The number of retractions.
-        dropped: How many elements were dropped from at least one window.
+        dropped: How many elements were dropped from at least one window, or are in no window.
         dropped_before: How many elements earlier stages dropped, once for each of their windows;
             the stage that is explored, and so ``complete``, knows nothing of them.
         dead: How many records became dead letters, anywhere in the run.
@@ -141,7 +141,8 @@ class Frame:
         assert isinstance(scene, Scene)
         timings = columns.panes.timing[~columns.panes.is_retraction]
         early, on_time, late = np.bincount(timings, minlength=len(TIMINGS)).tolist()
-        dropped = np.unique(columns.dropped.element)
+        elements = columns.elements
+        dropped = np.union1d(columns.dropped.element, elements.place[elements.is_unwindowed])
         waits, emitted = np.sort(repeated(latency, added)), int(added.sum())
         point = Point(
             settings, len(columns.elements), early, on_time, late,

@@ -283,6 +283,32 @@ def test_windows_without_end_have_no_wait() -> None:
     assert set(data["frames"][2][5]) == {0}
 
 
+def test_elements_that_no_window_contains_are_dropped() -> None:
+    windows: dict[str, Any] = {"none": lw.CustomWindows(lambda t: [], name="none")}
+    found = lw.explore(pipeline(), windows=windows, bundle_size=20)
+    (point,) = found.points
+    assert (point.dropped, point.expected, point.emitted) == (500, 0, 0)
+    assert "no window contains its event time" in found._repr_html_()
+
+
+def test_a_lateness_that_the_stage_would_refuse_is_refused() -> None:
+    first = (
+        lw.from_arrow(table(), time="at")
+        .key_by("key")
+        .window(lw.FixedWindows("10s"), trigger=TRIGGERS["late"], accumulation="discarding",
+                allowed_lateness="1m")
+        .aggregate(total=lw.sum("value"))
+    )  # fmt: skip
+    chain = (
+        first.key_by("key")
+        .window(lw.FixedWindows("1m"), trigger=TRIGGERS["late"], accumulation="discarding")
+        .aggregate(total=lw.sum("total"))
+    )
+    assert lw.explore(chain).points[0].settings.lateness == 60_000_000
+    with pytest.raises(lw.InvalidArgument, match="shorter than that of the upstream stage"):
+        lw.explore(chain, lateness=["1m", "59s"])
+
+
 def test_pictures_have_no_heading_for_it_would_be_cut() -> None:
     page = lw.explore(pipeline(), draw="a")._repr_html_()
     assert 'class="head"' not in page
