@@ -239,6 +239,26 @@ def test_saving(tmp_path: Path) -> None:
         diagram.save(tmp_path / "nowhere" / "run.svg")
 
 
+@pytest.mark.parametrize(
+    ("tick", "said"), [(7_000, "processing time (12:34)"), (7_000_000, "processing time")]
+)
+def test_names_of_times_leave_room_for_the_name_of_their_axis(tick: int, said: str) -> None:
+    """A run by the wall clock takes milliseconds: ``12:34:56.789`` is too wide for every tick."""
+    scenario = Scenario(start="12:34:05")
+    start = lw.instant("2000-01-01T12:34:05.123Z")
+    for n in range(9):
+        scenario = scenario.add((1, "12:34:00", "a"), at=lw.Instant(start + n * tick))
+    windows = lw.Windowing(windows=lw.FixedWindows("1m"))
+    run = scenario.run_windowing(windows, aggregate=lw.count(), trace=True)
+    picture = run.diagram().picture
+    labels = [shape for shape in picture.shapes if isinstance(shape, Label)]
+    (name,) = (label for label in labels if label.turned)
+    ticks = [label for label in labels if label.anchor == "end" and label.size == 10.5]
+    assert len(ticks) > 2
+    assert all(label.x - text_width(label.text, 10.5) > name.x + 5 for label in ticks)
+    assert name.text == said
+
+
 def answers_of(page: str) -> dict[str, str]:
     found = re.search(r",answers=(\{.*?\}),last=", page)
     assert found is not None
