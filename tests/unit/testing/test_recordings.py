@@ -117,6 +117,17 @@ def test_invalid_records_are_left_out(tmp_path: Path) -> None:
     assert len(recorded(tmp_path, pipeline).elements) == len(PLAYS)
 
 
+def test_a_record_without_a_key_takes_none_from_others(tmp_path: Path) -> None:
+    records = [*PLAYS[:2], {"team": None, "points": 1, "at": PLAYS[0]["at"]}, *PLAYS[2:]]
+    pipeline = game(records).window(lw.FixedWindows("2m")).aggregate(total=lw.sum("points"))
+    result = pipeline.collect(
+        record=tmp_path, on_error="dead_letter", bundle_size=5, progress=False
+    )
+    run = recorded(tmp_path, pipeline).run_pipeline(pipeline)
+    assert repr(outputs(run)) == repr(outputs(result))
+    assert [one.reason for one in run.errors] == ["null_key"]
+
+
 def test_what_cannot_be_written_or_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for record, said in (
