@@ -34,11 +34,22 @@
     return made;
   }
 
+  // Scripts that come in by innerHTML never run: sliders and diagrams would be dead.
+  function revive(script) {
+    const made = document.createElement("script");
+    made.textContent = script.textContent;
+    script.replaceWith(made);
+  }
+
   function show(output, found) {
     output.replaceChildren();
     if (found.text) add(output, "pre", "try-text", found.text);
     if (found.value) add(output, "pre", "try-text", found.value);
-    if (found.html) add(output, "div", "try-html").innerHTML = found.html;
+    if (found.html) {
+      const made = add(output, "div", "try-html");
+      made.innerHTML = found.html;
+      made.querySelectorAll("script").forEach(revive);
+    }
     if (found.error) add(output, "pre", "try-error", found.error);
     if (!output.childNodes.length) add(output, "p", "try-note", "It ran, and printed nothing.");
   }

@@ -8,6 +8,9 @@ from lowwater.engine.graph.trace import StageTrace
 from lowwater.engine.local.traced_columns import TraceColumns
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
+NO_END = END_OF_TIME // 2
+"""The latency of what was emitted of a window without an end: later than any other."""
+
 
 def revealed(trace: StageTrace, columns: TraceColumns) -> tuple[Int64Array, Int64Array]:
     """Return how many records each emitted pane adds to what its window has emitted. O(n log n).
@@ -63,8 +66,8 @@ def latencies(columns: TraceColumns, places: Int64Array, *, by_clock: bool) -> I
         moment = latest[np.searchsorted(elements.order, panes.order[places], side="right")]
     end = panes.end[places]
     # The ends of time fit no difference: what is that far off is as late as can be.
-    is_far = (end >= END_OF_TIME // 2) | (moment <= START_OF_TIME // 2)
-    return np.where(is_far, END_OF_TIME // 2, moment - np.where(is_far, 0, end))
+    is_far = (end >= NO_END) | (moment <= START_OF_TIME // 2)
+    return np.where(is_far, NO_END, moment - np.where(is_far, 0, end))
 
 
 def total(columns: TraceColumns) -> int:

@@ -152,14 +152,17 @@ class Exploration:
         return self._html
 
     def __repr__(self) -> str:
-        head = ["windows", "trigger", "lateness", "delay", "panes", "late", "dropped", "complete",
-                "median wait"]  # fmt: skip
+        some_before = any(point.dropped_before for point in self.points)
+        before = ["dropped before"] if some_before else []
+        head = ["windows", "trigger", "lateness", "delay", "panes", "late", "dropped", *before,
+                "complete", "median wait"]  # fmt: skip
         lines = [
             [
                 point.settings.windows, point.settings.trigger,
                 format_duration(point.settings.lateness), _delay_text(point.settings.delay),
                 point.early + point.on_time + point.late, point.late, point.dropped,
-                point.complete_text, wait_text(point.median_wait),
+                *([point.dropped_before] if some_before else []), point.complete_text,
+                wait_text(point.median_wait),
             ]
             for point in self.points
         ]  # fmt: skip
@@ -168,8 +171,8 @@ class Exploration:
 
 _SETTINGS = ("windows", "trigger", "lateness", "delay")
 _NUMBERS = (
-    "records", "early", "on_time", "late", "retractions", "dropped", "dead", "expected", "emitted",
-    "median_wait", "p99_wait",
+    "records", "early", "on_time", "late", "retractions", "dropped", "dropped_before", "dead",
+    "expected", "emitted", "median_wait", "p99_wait",
 )  # fmt: skip
 
 
@@ -283,11 +286,11 @@ class _Runs:
         every = list(self._grid.settings())
         limits = limits_of(len(every))
         for settings in every:
-            trace, dead = self._trace(settings)
-            yield Frame.of(settings, trace, dead, self.axes, draw, column, limits)
+            trace, lost = self._trace(settings)
+            yield Frame.of(settings, trace, lost, self.axes, draw, column, limits)
 
-    def _trace(self, settings: Settings) -> tuple[StageTrace, int]:
-        """Return the trace of the stage, and the number of dead letters of the run."""
+    def _trace(self, settings: Settings) -> tuple[StageTrace, tuple[int, int]]:
+        """Return the trace of the stage; the elements dropped before it, and the dead letters."""
         pipeline = self._grid.pipeline_of(settings)
         options: RunOptions = {
             "bundle_size": self._size,
@@ -303,7 +306,9 @@ class _Runs:
                 warnings.simplefilter("ignore", DataWarning)
             result = pipeline.collect(**options)
         self._has_warned = True
-        return result.trace.stage(), len(result.errors)
+        last = result.trace.stage()
+        before = (of for name, of in result.metrics.stages.items() if name != last.name)
+        return last, (sum(of.late.total() for of in before), len(result.errors))
 
 
 def _pipeline_of(

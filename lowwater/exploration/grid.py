@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, Self, TypeVar, final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.lateness import candidates
+from lowwater.explain.literals import Literals
+from lowwater.pipeline.checks import check_lateness
 from lowwater.pipeline.fluent import Pipeline
 from lowwater.time import DurationLike, as_micros, format_duration
 from lowwater.triggers import Trigger
@@ -20,7 +22,6 @@ from lowwater.windows import WindowFunction
 
 MOST_POINTS = 400
 """The most combinations: each is a run, and a picture in the page."""
-_CALL = re.compile(r"(?<![\w.'\"])([A-Za-z]\w*)(?=\()")
 _EXPLORED = frozenset({"windows", "trigger", "accumulation", "allowed_lateness"})
 _T = TypeVar("_T")
 
@@ -93,6 +94,8 @@ class Grid:
                 where="explore",
                 hint="Leave out some delays, latenesses, triggers or windows",
             )
+        for settings in grid.settings():
+            grid.pipeline_of(settings)  # refuses what is wrong before anything runs
         return grid
 
     def settings(self) -> Iterator[Settings]:
@@ -106,6 +109,7 @@ class Grid:
         """Return the pipeline with some settings.
 
         Raises:
+            InvalidArgument: The lateness is shorter than that of an upstream stage.
             UnsafeTrigger: The trigger may lose data with the lateness.
         """
         work: Any = self.pipeline._stage.work
@@ -114,6 +118,7 @@ class Grid:
             trigger=self.triggers[settings.trigger],
             allowed_lateness=settings.lateness,
         )
+        check_lateness(windowing.lateness_us, self.pipeline._stage.inputs, "window")
         stage = replace(self.pipeline._stage, work=replace(work, windowing=windowing))
         if settings.delay is not None:
             stage = _with_delay(stage, settings.delay)
@@ -123,16 +128,17 @@ class Grid:
         """Return the settings as code for a pipeline."""
         own = _windowing_of(self.pipeline)
         lines = [
-            f"{code_of(self.windows[settings.windows])},",
-            f"trigger={code_of(self.triggers[settings.trigger])},",
+            _argument("windows", self.windows[settings.windows]),
+            _argument("trigger", self.triggers[settings.trigger]),
             f"accumulation={own.mode!r},",
             f"allowed_lateness={format_duration(settings.lateness)!r},",
+            *(
+                _argument(field.name, value)
+                for field in fields(Windowing)
+                if field.name not in _EXPLORED
+                and (value := getattr(own, field.name)) != field.default
+            ),
         ]
-        for field in fields(Windowing):
-            value = getattr(own, field.name)
-            if field.name not in _EXPLORED and value != field.default:
-                code = repr(value) if isinstance(value, str) else code_of(value)
-                lines.append(f"{field.name}={code},")
         inner = "\n".join(f"    {line}" for line in lines)
         window = f".window(\n{inner}\n)"
         if settings.delay is None:
@@ -141,14 +147,14 @@ class Grid:
         return f"watermark=lw.BoundedDisorder({delay!r})\n\n{window}"
 
 
-def code_of(value: object) -> str:
-    """Return the code of a window function or a trigger.
+def _argument(name: str, value: object) -> str:
+    """Return an argument of ``window(...)`` as a line of code.
 
-    >>> import lowwater as lw
-    >>> code_of(lw.AfterWatermark(late=lw.AfterCount(1)))
-    'lw.AfterWatermark(late=lw.AfterCount(1))'
+    What has no code, as it has functions of the user's, is a variable with a comment.
     """
-    return _CALL.sub(r"lw.\1", repr(value))
+    code = repr(value) if isinstance(value, str) else Literals().public(value)
+    head = "" if name == "windows" else f"{name}="
+    return f"{head}{code}," if code else f"{head}{name},  # {' '.join(shown(value).split())}"
 
 
 def _windowing_of(pipeline: Pipeline) -> Windowing:

@@ -16,7 +16,7 @@ import numpy as np
 from lowwater.display.html import escaped
 from lowwater.display.palette import STYLES, Theme
 from lowwater.exploration._page_parts import CSS, SCRIPT
-from lowwater.exploration.completeness import curve
+from lowwater.exploration.completeness import NO_END, curve
 from lowwater.exploration.grid import Grid
 from lowwater.exploration.point import Frame, wait_text
 from lowwater.time import Int64Array, format_duration
@@ -60,6 +60,8 @@ def page_of(grid: Grid, frames: Sequence[Frame], axes: Axes, theme: Theme) -> st
         theme: The colours.
     """
     pool = _Pool()
+    some_before = any(frame.point.dropped_before for frame in frames)
+    labels = [label for label in _LABELS if label != _BEFORE or some_before]
     at = _latencies(frames)
     pictures = [lay_out_panel(frame.scene, HEIGHT) for frame in frames]
     data = {
@@ -69,7 +71,7 @@ def page_of(grid: Grid, frames: Sequence[Frame], axes: Axes, theme: Theme) -> st
                 pool.runs(shape_texts(picture)),
                 pool.runs(map(_row, frame.panes)),
                 pool.runs(map(_row, frame.dropped)),
-                pool.runs(map(escaped, _numbers(frame))),
+                pool.runs(escaped(_numbers(frame)[label]) for label in labels),
                 pool.runs([escaped(grid.code(frame.point.settings))]),
                 _shares(frame, at),
                 pool.runs(f"<li>{escaped(note)}</li>" for note in _notes(frame.scene)),
@@ -95,8 +97,8 @@ def page_of(grid: Grid, frames: Sequence[Frame], axes: Axes, theme: Theme) -> st
         picture=svg_of(
             pictures[0], "".join(shape_texts(pictures[0])), used, theme=theme, name="diagram"
         ),
-        numbers="".join(f"<div><b>{escaped(value)}</b> {escaped(label)}</div>" for label, value in
-                        zip(_LABELS, _numbers(first), strict=True)),
+        numbers="".join(f"<div><b>{escaped(_numbers(first)[label])}</b> {escaped(label)}</div>"
+                        for label in labels),
         code=escaped(grid.code(first.point.settings)),
         panes=_table(_PANES, first.panes),
         dropped=_table(_DROPPED, first.dropped),
@@ -116,22 +118,24 @@ def whole_page(fragment: str, name: str, theme: Theme) -> str:
     return page_around(fragment, name, theme)
 
 
+_BEFORE = "dropped before"
 _LABELS = (
-    "on time", "early", "late panes", "retractions", "dropped", "dead letters", "complete",
+    "on time", "early", "late panes", "retractions", "dropped", _BEFORE, "dead letters", "complete",
     "median wait", "99 % wait",
 )  # fmt: skip
 
 
-def _numbers(frame: Frame) -> list[str]:
+def _numbers(frame: Frame) -> dict[str, str]:
     point = frame.point
-    waits = (point.median_wait, point.p99_wait)
-    return [
-        *(f"{n:,}" for n in (point.on_time, point.early, point.late, point.retractions)),
-        f"{point.dropped:,}",
-        f"{point.dead:,}",
-        point.complete_text,
-        *map(wait_text, waits),
-    ]
+    counts = (
+        point.on_time, point.early, point.late, point.retractions, point.dropped,
+        point.dropped_before, point.dead,
+    )  # fmt: skip
+    texts = (
+        *(f"{n:,}" for n in counts), point.complete_text,
+        *map(wait_text, (point.median_wait, point.p99_wait)),
+    )  # fmt: skip
+    return dict(zip(_LABELS, texts, strict=True))
 
 
 def _sliders(grid: Grid) -> list[tuple[str, list[str]]]:
@@ -172,6 +176,7 @@ def _notes(scene: Scene) -> list[str]:
 def _latencies(frames: Sequence[Frame]) -> Int64Array:
     """Return the latencies at which completeness is drawn, the same for all frames."""
     every = np.concatenate([np.zeros(1, np.int64), *(frame.latency for frame in frames)])
+    every = every[every < NO_END]
     low, high = (int(np.quantile(every, share, method="nearest")) for share in (0.005, 0.995))
     return np.unique(np.linspace(min(low, 0), max(high, 1), _CURVE).astype(np.int64))
 
@@ -193,12 +198,14 @@ _FRAGMENT = """\
 <div><section><h4>Complete, by time after the window's end</h4>
 <svg class="lw-x-curve" role="img" aria-label="completeness" viewBox="0 0 400 200"></svg>
 <p>waits are measured by {measured}</p></section>
-<section><h4>Code</h4><pre tabindex="0"><code>{code}</code></pre>
+<section><h4>Code</h4><pre tabindex="0" role="region" aria-label="code"><code>{code}</code></pre>
 <button type="button">Copy</button></section></div></div>
 <div class="lw-x-parts">
 <section><h4>First panes of the key</h4>
-<div class="lw-x-scroll lw-x-panes" tabindex="0">{panes}</div></section>
+<div class="lw-x-scroll lw-x-panes" tabindex="0" role="region"
+aria-label="first panes">{panes}</div></section>
 <section><h4>Dropped elements</h4>
-<div class="lw-x-scroll lw-x-dropped" tabindex="0">{dropped}</div></section>
+<div class="lw-x-scroll lw-x-dropped" tabindex="0" role="region"
+aria-label="dropped elements">{dropped}</div></section>
 </div><script>{script}</script></div>
 """

@@ -13,7 +13,7 @@ from lowwater.engine.graph.traced_parts import pick
 from lowwater.engine.local.traced_columns import TraceColumns, hashable
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.steps import TIMINGS
-from lowwater.exploration.completeness import latencies, revealed, total
+from lowwater.exploration.completeness import NO_END, latencies, revealed, total
 from lowwater.exploration.grid import Settings
 from lowwater.kernels.positions import repeated
 from lowwater.time import Int64Array, format_duration
@@ -49,12 +49,14 @@ class Point:
         records: How many elements reached the stage.
         early, on_time, late: The number of emitted panes by timing.
         retractions: The number of retractions.
-        dropped: How many elements were dropped from at least one window.
+        dropped: How many elements were dropped from at least one window, or are in no window.
+        dropped_before: How many elements earlier stages dropped, once for each of their windows;
+            the stage that is explored, and so ``complete``, knows nothing of them.
         dead: How many records became dead letters, anywhere in the run.
         expected: The records of the final answer: of each element, one for each of its windows.
         emitted: How many of these were emitted in some pane.
         median_wait: How long after the end of its window half of the records had been emitted,
-            microseconds; ``None`` if nothing was emitted.
+            microseconds; ``None`` if nothing was emitted, or half of it from windows without end.
         p99_wait: The same for 99 % of them.
     """
 
@@ -65,6 +67,7 @@ class Point:
     late: int
     retractions: int
     dropped: int
+    dropped_before: int
     dead: int
     expected: int
     emitted: int
@@ -112,7 +115,7 @@ class Frame:
         cls,
         settings: Settings,
         trace: StageTrace,
-        dead: int,
+        lost: tuple[int, int],
         axes: Axes,
         key: object,
         column: str | None,
@@ -123,7 +126,7 @@ class Frame:
         Args:
             settings: The settings of the run.
             trace: The trace of the stage, of all elements.
-            dead: How many dead letters the run had.
+            lost: How many elements earlier stages dropped, and how many dead letters there were.
             axes: Those of all points.
             key: The key to draw.
             column: The aggregate to draw, the first by default.
@@ -138,13 +141,13 @@ class Frame:
         assert isinstance(scene, Scene)
         timings = columns.panes.timing[~columns.panes.is_retraction]
         early, on_time, late = np.bincount(timings, minlength=len(TIMINGS)).tolist()
-        dropped = np.unique(columns.dropped.element)
-        wait, emitted = np.sort(repeated(latency, added)), int(added.sum())
+        elements = columns.elements
+        dropped = np.union1d(columns.dropped.element, elements.place[elements.is_unwindowed])
+        waits, emitted = np.sort(repeated(latency, added)), int(added.sum())
         point = Point(
             settings, len(columns.elements), early, on_time, late,
-            int(columns.panes.is_retraction.sum()), len(dropped), dead, total(columns), emitted,
-            int(np.quantile(wait, 0.5, method="higher")) if emitted else None,
-            int(np.quantile(wait, 0.99, method="higher")) if emitted else None,
+            int(columns.panes.is_retraction.sum()), len(dropped), *lost, total(columns), emitted,
+            _wait(waits, 0.5), _wait(waits, 0.99),
         )  # fmt: skip
         own = columns.panes
         if is_drawn:
@@ -156,6 +159,12 @@ class Frame:
             ),
             tuple(_dropped_rows(trace, axes.x, dropped)), latency, added,
         )  # fmt: skip
+
+
+def _wait(waits: Int64Array, share: float) -> int | None:
+    """Return the wait within which a share of the records had been emitted, if there is one."""
+    wait = int(np.quantile(waits, share, method="higher")) if len(waits) else NO_END
+    return None if wait >= NO_END else wait
 
 
 def _pane_cells(pane: Pane, x: Span) -> tuple[str, ...]:

@@ -97,7 +97,11 @@ class ScenarioInput:
         if self.place is None:
             return {TIME: times, KEY: column_of(keys)} | columns
         if any(key is not None for key in keys):
-            columns = dict.fromkeys(self.place.keys, column_of(keys)) | columns
+            # Record by record: a field of one, such as a null, says nothing of the others.
+            columns = columns | {
+                name: column_of([row.get(name, key) for row, key in zip(rows, keys, strict=True)])
+                for name in self.place.keys
+            }
         return {self.place.time: times} | columns
 
     def records(self, start: int, stop: int) -> Records:

@@ -10,8 +10,8 @@ from lowwater.display.text import counted
 from lowwater.engine.graph.graph import Graph, Stage
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
+from lowwater.explain.literals import Literals
 from lowwater.testing._drive import Aggregates
-from lowwater.testing._literals import Literals
 from lowwater.testing._moments import show
 from lowwater.testing._selected import Selected, Selection
 from lowwater.testing._text import call_parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from lowwater.engine.graph.graph import Graph, Read
@@ -55,12 +56,12 @@ def scenario_of(
             for at, read in enumerate(graph.reads)
         )
     ]
-    return scenario_of_turns(trace.turns, input_names(graph), elements, every_turn=every_turn)
+    return scenario_of_turns(trace.turns, graph, elements, every_turn=every_turn)
 
 
 def scenario_of_turns(
     turns: Sequence[TracedTurn],
-    names: Sequence[str | None],
+    graph: Graph,
     elements: Sequence[Mapping[int, ScenarioElement]],
     *,
     every_turn: bool = True,
@@ -69,19 +70,21 @@ def scenario_of_turns(
 
     Args:
         turns: The turns.
-        names: The names of the inputs, in the order of the sources; ``None`` for the only one.
+        graph: The graph of the run, whose sources become the inputs.
         elements: The elements of each source, by their numbers.
         every_turn: See :func:`scenario_of`.
     """
     start = turns[0].clock if turns else START_OF_TIME
+    names = input_names(graph)
     scenario = Scenario(*(name for name in names if name is not None), start=Instant(start))
-    steps = list(_steps(turns, names, elements, start, every_turn=every_turn))
+    steps = list(_steps(turns, names, graph.reads, elements, start, every_turn=every_turn))
     return with_steps(scenario, steps)
 
 
 def _steps(
     turns: Sequence[TracedTurn],
     names: Sequence[str | None],
+    reads: Sequence[Read],
     elements: Sequence[Mapping[int, ScenarioElement]],
     start: int,
     *,
@@ -94,6 +97,8 @@ def _steps(
         if turn.source is not None:
             of = elements[turn.source]
             bundle = tuple(of[n] for n in range(turn.first, turn.stop) if n in of)
+            if reads[turn.source].arrives:
+                bundle = tuple(_arrived(one, turn, reads[turn.source]) for one in bundle)
         if bundle:
             if waiting is not None:
                 yield from _moves(at, waiting, names)
@@ -113,6 +118,17 @@ def _steps(
             at, waiting = waiting, None
     if waiting is not None:
         yield from _moves(at, waiting, names)
+
+
+def _arrived(element: ScenarioElement, turn: TracedTurn, read: Read) -> ScenarioElement:
+    """Return an element with the event time of its bundle, the clock (S-T5).
+
+    The source does not have it, unless as a field of nulls.
+    """
+    value = element.value
+    if isinstance(value, dict):
+        value = {name: one for name, one in value.items() if name != read.time}
+    return replace(element, time=Instant(turn.clock), value=value)
 
 
 def _moves(before: TracedTurn, now: TracedTurn, names: Sequence[str | None]) -> Iterator[Step]:

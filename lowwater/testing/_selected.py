@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, final
 from lowwater.display.text import shown
 from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.errors import InvalidArgument, describe
+from lowwater.explain.literals import Literals
 from lowwater.explain.text import Times
 from lowwater.pipeline.forms import Element
-from lowwater.testing._literals import Literals
 from lowwater.testing._moments import moment
 from lowwater.testing.assertions import is_same
 from lowwater.time import Instant, InstantLike

@@ -14,7 +14,7 @@ from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike
 from lowwater.state.codec import decode
 from lowwater.testing._arrivals import ScenarioElement
-from lowwater.testing._inputs import Built, built_stage, input_names, place_of
+from lowwater.testing._inputs import Built, built_stage, place_of
 from lowwater.testing._recorded import element_of, scenario_of_turns
 from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
@@ -65,7 +65,7 @@ def recorded(directory: PathLike, pipeline: Built, *, run: int | None = None) ->
                 numbers[source] += 1
             stop = 0 if source is None else numbers[source]
             turns.append(TracedTurn(clock, source, first, stop, tuple(marks), tuple(ended)))
-    return scenario_of_turns(turns, input_names(graph), elements)
+    return scenario_of_turns(turns, graph, elements)
 
 
 def _folder(directory: Path, run: int | None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -12,7 +11,7 @@ from lowwater.display.text import printable, visible
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.viz.answers import Asked
+from lowwater.viz.answers import Asked, apart
 from lowwater.viz.compose import Between, compose
 from lowwater.viz.join_picture import lay_out_join
 from lowwater.viz.join_scene import AnyScene, JoinScene
@@ -112,10 +111,7 @@ class Diagram:
     @property
     def picture(self) -> Picture:
         """The shapes of the picture, in pixels."""
-        content = self.content
-        if isinstance(content, Scene):
-            return lay_out(content)
-        return lay_out_join(content) if isinstance(content, JoinScene) else lay_out_matches(content)
+        return _picture(self.content)
 
     def to_svg(self) -> str:
         """Render it as a self-contained SVG element without scripts."""
@@ -128,10 +124,12 @@ class Diagram:
         Ctrl) and panned. A click on an element answers as ``why`` does, on a pane as ``explain``;
         of long runs, where that takes long, it describes them.
         """
-        return to_html(self.picture, theme=self.theme, page=True, answers=self._answers())
+        return self._html(page=True)
 
-    def _answers(self) -> Mapping[str, str]:
-        return {} if self._asked is None else self._asked.answers(self.content)
+    def _html(self, *, page: bool) -> str:
+        content = apart(self.content)
+        answers = {} if self._asked is None else self._asked.answers(content)
+        return to_html(_picture(content), theme=self.theme, page=page, answers=answers)
 
     def to_text(self, *, width: int = 100, rows: int = 60) -> str:
         """Return a text timeline, a line per moment.
@@ -169,4 +167,10 @@ class Diagram:
         return self.to_svg()
 
     def _repr_html_(self) -> str:
-        return to_html(self.picture, theme=self.theme, page=False, answers=self._answers())
+        return self._html(page=False)
+
+
+def _picture(content: AnyScene) -> Picture:
+    if isinstance(content, Scene):
+        return lay_out(content)
+    return lay_out_join(content) if isinstance(content, JoinScene) else lay_out_matches(content)

@@ -57,6 +57,7 @@ def lay_out_panel(scene: Scene, height: int) -> Picture:
     """
     area = Area(MARGIN + _LEFT, 6, WIDTH - MARGIN - 8, height - _BELOW)
     plot = Plot(area, scene.x, scene.y, scene.steps, "records that have arrived")
+    scene = replace(scene, headed=False)  # a heading has no room above the area
     shapes = (shape for panel in scene.panels for shape in _panel(scene, panel, plot))
     return Picture(WIDTH, height, tuple(map(_with_short_title, shapes)), scene.title)
 

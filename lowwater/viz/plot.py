@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.viz.axes import count_ticks, day_text, short_text, ticks
+from lowwater.viz.axes import Tick, count_ticks, day_text, short_text, ticks
 from lowwater.viz.join_scene import AnyScene
 from lowwater.viz.scene import Span
 from lowwater.viz.shapes import (
@@ -24,6 +24,8 @@ from lowwater.viz.shapes import (
 
 WIDTH = 800
 MARGIN = 14.0
+_ROOM = 50.0
+"""How wide the name of a time may be between the name of the axis and the plot."""
 
 
 @final
@@ -67,11 +69,25 @@ class Plot:
             yield Path(((x, area.top), (x, area.bottom)), "grid")
             if labelled:
                 yield Label(x, area.bottom + 14, tick.text, "quiet", 10.5, "middle")
-        most = int((area.bottom - area.top) // 34)
-        for tick in count_ticks(self.y, most) if self.steps else ticks(self.y, most):
+        _, named = self.named_upwards()
+        for tick in named:
             y = self.up(tick.at)
             yield Path(((area.left, y), (area.right, y)), "grid")
             yield Label(area.left - 6, y + 3.5, tick.text, "quiet", 10.5, "end")
+
+    def named_upwards(self) -> tuple[str, Sequence[Tick]]:
+        """Return round times of the run, without the hour and minute that wide ones all have."""
+        most = int((self.area.bottom - self.area.top) // 34)
+        if self.steps:
+            return "", count_ticks(self.y, most)
+        found = ticks(self.y, most)
+        if all(text_width(tick.text, 10.5) <= _ROOM for tick in found):
+            return "", found
+        for size in (6, 3):  # "12:34:56.789"
+            shared = {tick.text[:size] for tick in found}
+            if len(shared) == 1 and (start := shared.pop()).endswith(":"):
+                return start[:-1], [Tick(tick.at, tick.text[size:]) for tick in found]
+        return "", found
 
 
 def axis_names(upper: Plot, lower: Plot) -> Iterator[Shape]:
@@ -82,8 +98,11 @@ def axis_names(upper: Plot, lower: Plot) -> Iterator[Shape]:
     text = fitted(f"event time ({day_text(lower.x)}, UTC)", right - left, 11.5)
     yield Label((left + right) / 2, bottom + 30, text, "text", 11.5, "middle")
     up = lower.counts if lower.steps else "processing time"
-    if not lower.steps and day_text(lower.y) != day_text(lower.x):
-        up = fitted(f"{up} ({day_text(lower.y)})", bottom - top, 11.5)
+    day = day_text(lower.y)
+    when = [day] if not lower.steps and day != day_text(lower.x) else []
+    when += [start] if (start := lower.named_upwards()[0]) else []
+    if when:
+        up = fitted(f"{up} ({', '.join(when)})", bottom - top, 11.5)
     yield Label(left - 64, (top + bottom) / 2, up, "text", 11.5, "middle", turned=True)
 
 

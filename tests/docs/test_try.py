@@ -40,6 +40,13 @@ def test_a_value_is_shown_as_a_notebook_shows_it() -> None:
     assert run_block(code + "D")["value"].startswith("<class")
 
 
+def test_scripts_of_a_value_run() -> None:
+    """Sliders and diagrams have one, and a browser runs none that comes in by innerHTML."""
+    text = (ROOT / "docs/try.js").read_text(encoding="utf-8")
+    assert text.count("innerHTML") == 2  # in a comment, and once
+    assert re.search(r'innerHTML = found\.html;\n\s+made\.querySelectorAll\("script"\)', text)
+
+
 def test_blocks_share_names() -> None:
     names: dict[str, Any] = {"__name__": "page"}
     run_block("def double(x):\n    return 2 * x", names)

@@ -147,7 +147,7 @@ class ArrivalLog:
         column = part.columns.get(read.time)
         problems = Problems()
         times: list[Any] = [None] * part.length
-        if column is not None:
+        if column is not None and not read.arrives:  # else it is the clock of the turn
             times = event_times(column, read.time, problems, read.times).tolist()
         bad = set(problems.rows().tolist()) if problems.found else set()
         return [

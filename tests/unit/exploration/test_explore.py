@@ -210,6 +210,116 @@ def test_code_has_all_options_of_the_pipeline() -> None:
         assert of_code._stage.windowing == found.pipeline(found.points[0])._stage.windowing
 
 
+class ByTwos:
+    """Fires at every second element; its text has two lines."""
+
+    def __repr__(self) -> str:
+        return "two\nlines"
+
+    def on_element(self, context: Any, at: int) -> None:
+        context.state = (context.state or 0) + 1
+
+    def ready(self, context: Any) -> bool:
+        return bool(context.state and context.state >= 2)
+
+    def on_fire(self, context: Any) -> bool:
+        context.state = None
+        return False
+
+
+def test_code_has_variables_for_what_has_no_code() -> None:
+    keyed = lw.from_arrow(table(), time="at", watermark=lw.Ascending()).key_by("key")
+    tens = lw.CustomWindows(lambda t: [(t - t % 10**7, t - t % 10**7 + 10**7)], name="tens")
+    by_twos: Any = ByTwos()  # without on_merge
+    trigger = lw.AfterWatermark(early=lw.CustomTrigger(by_twos))
+    options: dict[str, Any] = {"trigger": trigger, "accumulation": "discarding"}
+    found = lw.explore(keyed.window(tens, **options).aggregate(n=lw.count()))
+    window = found.code(found.points[0]).partition("\n\n")[2]
+    names = {"keyed": keyed, "lw": lw, "windows": tens, "trigger": trigger}
+    of_code = eval(f"keyed{window}", names).aggregate(n=lw.count())
+    assert of_code._stage.windowing == found.pipeline(found.points[0])._stage.windowing
+
+
+def test_records_that_an_earlier_stage_drops_are_counted() -> None:
+    """The last stage cannot know of them: all that reached it may be in its answer."""
+    chain = (
+        lw.from_arrow(table(), time="at", watermark=lw.Ascending())
+        .key_by("key")
+        .window(lw.FixedWindows("10s"))
+        .aggregate(total=lw.sum("value"))
+        .key_by("key")
+        .window(lw.FixedWindows("1m"))
+        .aggregate(total=lw.sum("total"))
+    )
+    found = lw.explore(chain, delay=["0s", "2m"], bundle_size=20)
+    for point in found.points:
+        result = found.pipeline(point).collect(
+            bundle_size=20, clock=lw.ManualClock(0), progress=False
+        )
+        assert point.dropped_before == sum(result.metrics.late.values())
+    lost, whole = found.points
+    assert (lost.complete, lost.dropped, lost.dropped_before > 100) == (1, 0, True)
+    assert whole.dropped_before == 0
+    assert f"<b>{lost.dropped_before}</b> dropped before" in found._repr_html_()
+    assert "dropped before" in repr(found)
+    assert found.to_frame()["dropped_before"].tolist() == [lost.dropped_before, 0]
+    single = lw.explore(pipeline(), delay=["0s"])
+    assert "dropped before" not in single._repr_html_() + repr(single)
+
+
+def test_windows_without_end_have_no_wait() -> None:
+    windows: dict[str, Any] = {"a minute": lw.FixedWindows("1m"), "all": lw.GlobalWindow()}
+    found = lw.explore(pipeline(), windows=windows, delay=["0s", "1m"], bundle_size=20)
+    ended, endless = (
+        found.point(windows="a minute", delay="1m"),
+        found.point(windows="all", delay="1m"),
+    )
+    assert (endless.median_wait, endless.p99_wait, endless.complete) == (None, None, 1)
+    alone = lw.explore(pipeline(), delay=["0s", "1m"], bundle_size=20)
+    assert ended.median_wait == alone.point(delay="1m").median_wait
+    data, of_alone = data_of(found._repr_html_()), data_of(alone._repr_html_())
+    assert data["latencies"] == of_alone["latencies"]  # the curve has room for what has an end
+    assert data["frames"][0][5] == of_alone["frames"][0][5]
+    assert set(data["frames"][2][5]) == {0}
+
+
+def test_elements_that_no_window_contains_are_dropped() -> None:
+    windows: dict[str, Any] = {"none": lw.CustomWindows(lambda t: [], name="none")}
+    found = lw.explore(pipeline(), windows=windows, bundle_size=20)
+    (point,) = found.points
+    assert (point.dropped, point.expected, point.emitted) == (500, 0, 0)
+    assert "no window contains its event time" in found._repr_html_()
+
+
+def test_a_lateness_that_the_stage_would_refuse_is_refused() -> None:
+    first = (
+        lw.from_arrow(table(), time="at")
+        .key_by("key")
+        .window(lw.FixedWindows("10s"), trigger=TRIGGERS["late"], accumulation="discarding",
+                allowed_lateness="1m")
+        .aggregate(total=lw.sum("value"))
+    )  # fmt: skip
+    chain = (
+        first.key_by("key")
+        .window(lw.FixedWindows("1m"), trigger=TRIGGERS["late"], accumulation="discarding")
+        .aggregate(total=lw.sum("total"))
+    )
+    assert lw.explore(chain).points[0].settings.lateness == 60_000_000
+    with pytest.raises(lw.InvalidArgument, match="shorter than that of the upstream stage"):
+        lw.explore(chain, lateness=["1m", "59s"])
+
+
+def test_pictures_have_no_heading_for_it_would_be_cut() -> None:
+    page = lw.explore(pipeline(), draw="a")._repr_html_()
+    assert 'class="head"' not in page
+
+
+def test_what_has_the_focus_has_a_name() -> None:
+    page = lw.explore(pipeline(), delay=["0s", "1m"])._repr_html_()
+    for tag in re.findall(r'<[^>]* tabindex="0"[^>]*>', page):
+        assert re.search(r'role="region"\saria-label="', tag)
+
+
 def test_bad_records_are_counted_and_said_once() -> None:
     rows = [{"at": f"2024-05-01T12:{n:02}:00Z", "key": "a", "value": 2**53 + 1} for n in range(9)]
     bad: list[dict[str, Any]] = [

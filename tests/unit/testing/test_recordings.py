@@ -117,6 +117,17 @@ def test_invalid_records_are_left_out(tmp_path: Path) -> None:
     assert len(recorded(tmp_path, pipeline).elements) == len(PLAYS)
 
 
+def test_a_record_without_a_key_takes_none_from_others(tmp_path: Path) -> None:
+    records = [*PLAYS[:2], {"team": None, "points": 1, "at": PLAYS[0]["at"]}, *PLAYS[2:]]
+    pipeline = game(records).window(lw.FixedWindows("2m")).aggregate(total=lw.sum("points"))
+    result = pipeline.collect(
+        record=tmp_path, on_error="dead_letter", bundle_size=5, progress=False
+    )
+    run = recorded(tmp_path, pipeline).run_pipeline(pipeline)
+    assert repr(outputs(run)) == repr(outputs(result))
+    assert [one.reason for one in run.errors] == ["null_key"]
+
+
 def test_what_cannot_be_written_or_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for record, said in (
@@ -138,3 +149,29 @@ def test_what_cannot_be_written_or_read_is_refused(tmp_path: Path) -> None:
     other = lw.from_iterable(PLAYS, time="at").named("other").key_by("team")
     with pytest.raises(lw.InvalidArgument, match="recording is of the sources source 1"):
         recorded(tmp_path / "a", other.window(lw.FixedWindows("1m")).aggregate(lw.count()))
+
+
+@pytest.mark.parametrize("kind", ["values", "json lines"])
+def test_times_of_arrival_are_the_clock_of_the_bundle(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "plays.jsonl"
+    rows = [{"team": play["team"], "points": play["points"]} for play in PLAYS]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    stream = (
+        lw.from_iterable(rows, time=lw.arrival())
+        if kind == "values"
+        else lw.read_jsonl(str(path), time=lw.arrival())
+    )
+    counts = stream.key_by("team").window(lw.FixedWindows("1h")).aggregate(lw.sum("points"))
+    clock = lw.ManualClock("2024-05-01T12:00:00Z")
+    result = counts.collect(
+        trace=True, record=tmp_path / "arrivals", bundle_size=2, clock=clock, progress=False
+    )
+    pane = result.panes[0]
+    for found in (
+        result.scenario(pane.key, pane.window),
+        incident(
+            recorded(tmp_path / "arrivals", counts).run_pipeline(counts), pane.key, pane.window
+        ),
+    ):
+        assert [one.value for one in found.outputs] == [pane.value]
+        run_code(found)

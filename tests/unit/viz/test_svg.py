@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,6 +18,7 @@ import lowwater as lw
 from lowwater.display.palette import DARK, LIGHT, STYLES
 from lowwater.testing import Scenario
 from lowwater.viz import Diagram
+from lowwater.viz.answers import _short
 from lowwater.viz.shapes import Label, Rect, text_width
 from lowwater.viz.shapes import Path as Line
 from tests.unit.display.colours import contrast
@@ -236,6 +239,26 @@ def test_saving(tmp_path: Path) -> None:
         diagram.save(tmp_path / "nowhere" / "run.svg")
 
 
+@pytest.mark.parametrize(
+    ("tick", "said"), [(7_000, "processing time (12:34)"), (7_000_000, "processing time")]
+)
+def test_names_of_times_leave_room_for_the_name_of_their_axis(tick: int, said: str) -> None:
+    """A run by the wall clock takes milliseconds: ``12:34:56.789`` is too wide for every tick."""
+    scenario = Scenario(start="12:34:05")
+    start = lw.instant("2000-01-01T12:34:05.123Z")
+    for n in range(9):
+        scenario = scenario.add((1, "12:34:00", "a"), at=lw.Instant(start + n * tick))
+    windows = lw.Windowing(windows=lw.FixedWindows("1m"))
+    run = scenario.run_windowing(windows, aggregate=lw.count(), trace=True)
+    picture = run.diagram().picture
+    labels = [shape for shape in picture.shapes if isinstance(shape, Label)]
+    (name,) = (label for label in labels if label.turned)
+    ticks = [label for label in labels if label.anchor == "end" and label.size == 10.5]
+    assert len(ticks) > 2
+    assert all(label.x - text_width(label.text, 10.5) > name.x + 5 for label in ticks)
+    assert name.text == said
+
+
 def answers_of(page: str) -> dict[str, str]:
     found = re.search(r",answers=(\{.*?\}),last=", page)
     assert found is not None
@@ -254,6 +277,59 @@ def test_a_click_answers_as_why_and_explain_do() -> None:
     for box in panel.boxes:
         window = lw.Window(lw.Instant(box.left), lw.Instant(box.right))
         assert answers[box.title] == str(run.explain(panel.key, window)).strip()
+
+
+KEYS = "ab"
+
+
+def alike() -> lw.Stream:
+    """Records of two keys that are alike in all else; the last corrects what there was."""
+    rows = [{"at": at * 1_000_000, "key": key, "v": v} for at, v in
+            ((0, 1), (3, 2), (21, 1), (24, 3), (23, 2)) for key in KEYS]  # fmt: skip
+    return lw.from_iterable(rows, time="at", unit="us", watermark=lw.BoundedDisorder("9s"))
+
+
+def traced(pipeline: Any) -> lw.Result:
+    result: lw.Result = pipeline.collect(
+        trace=True, bundle_size=2, clock=lw.ManualClock(0), progress=False
+    )
+    return result
+
+
+def test_a_click_on_one_of_several_keys_answers_of_that_key() -> None:
+    keyed = alike().key_by("key")
+    result = traced(keyed.window(lw.FixedWindows("10s")).aggregate(n=lw.count()))
+    page = result.diagram().to_html()
+    answers = answers_of(page)
+    said = {answers[title] for title in titles_of(page) if title in answers}
+    for key in KEYS:
+        assert len([text for text in said if f"key {key!r}, window" in text]) == 2
+        assert len([text for text in said if f", key {key!r}\n" in text]) == 5
+
+
+def test_a_click_on_a_side_of_a_join_answers_of_that_side() -> None:
+    result = traced(alike().named("l").join(alike().named("r"), on="key", within="5s"))
+    stage, page = result.trace.stage(), result.diagram().to_html()
+    answers = answers_of(page)
+    said = {answers[title] for title in titles_of(page) if title in answers}
+    assert said == {_short(str(result.why(element))) for element in stage.elements}
+    assert len(said) == 20
+
+
+def test_a_click_on_a_row_of_several_keys_answers_of_that_key() -> None:
+    keyed = alike().key_by("key")
+    rising = {"up": lw.col("v") > lw.prev("v")}
+    result = traced(keyed.match("low up+", define=rising, measures={"n": lw.count()}, within="1m"))
+    page = result.diagram().to_html()
+    answers = answers_of(page)
+    said = {answers[title] for title in titles_of(page) if title in answers}
+    assert len(said) == 10
+    for key in KEYS:
+        assert len([text for text in said if f", key {key!r}\n" in text]) == 5
+
+
+def titles_of(page: str) -> list[str]:
+    return [html.unescape(title) for title in re.findall("<title>([^<]*)</title>", page)]
 
 
 def test_a_click_on_a_long_run_says_what_it_is_of() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import datetime
 import math
+import sys
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, assert_never, final
@@ -13,7 +14,6 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-import lowwater
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.windows import Window
@@ -21,6 +21,8 @@ from lowwater.windows import Window
 _PLAIN: Final = (type(None), bool, int, str, bytes)
 _DATES: Final = (datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
 _LW = "import lowwater as lw"
+# The front door, whose names code may have: loaded before any of its rooms, and none may import it.
+_lowwater = sys.modules["lowwater"]
 
 
 @final
@@ -99,7 +101,7 @@ class Literals:
             tree = _Prefixed().visit(ast.parse(text, mode="eval"))
             code = ast.unparse(tree)
             # The repr of a value, in which all names are this library's.
-            same = eval(code, {"lw": lowwater}) == value  # noqa: S307
+            same = eval(code, {"lw": _lowwater}) == value  # noqa: S307
         except (SyntaxError, _Foreign, InvalidArgument):
             return None
         if not same:
@@ -130,6 +132,6 @@ class _Prefixed(ast.NodeTransformer):
     """Writes ``lw.`` before the names of the library."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in dir(lowwater):
+        if node.id not in dir(_lowwater):
             raise _Foreign(node.id)
         return ast.Attribute(ast.Name("lw", ast.Load()), node.id, ast.Load())
