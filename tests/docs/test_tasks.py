@@ -14,7 +14,7 @@ TASKS = {
     "hourly cron": "howto/schedule.md",
     "silent device": "howto/silence.md",
     "funnel timeout": "howto/funnel.md",
-    "moving average": "howto/moving-average.md",
+    "moving average": "howto/moving-averages.md",
     "p95 percentile": "howto/percentiles.md",
     "median": "howto/percentiles.md",
     "count distinct": "howto/percentiles.md",
