@@ -18,6 +18,8 @@ from lowwater.time import Int64Array
 
 Shape: TypeAlias = Literal["list", "set", "count"]
 _SPARE = 1024
+_WHERE = "aggregate(collect_set or count_distinct)"
+_INT64 = 2**63
 
 
 @final
@@ -47,12 +49,13 @@ class Collect:
 
     def result(self, state: State, rows: Int64Array) -> Column:
         values, counts = state["values"].gather(rows)
+        if self._shape == "count":
+            owner = repeated(np.arange(len(rows)), counts)
+            return Column(_distinct_counts(owner, values, len(rows)))
         if self._shape != "list":
             kept = _first_of_each(repeated(np.arange(len(rows)), counts), values)
             owner = repeated(np.arange(len(rows)), counts)[kept]
             values, counts = values[kept], np.bincount(owner, minlength=len(rows))
-        if self._shape == "count":
-            return Column(counts.astype(np.int64))
         offsets = np.concatenate(([0], np.cumsum(counts)))
         if self._type is not None or values.dtype != object:
             items = Column(values, type=self._type).to_arrow()
@@ -76,8 +79,40 @@ def _first_of_each(owner: Int64Array, values: NDArray[Any]) -> NDArray[np.bool_]
     kept = np.zeros(len(values), dtype=np.bool_)
     if not len(values):
         return kept
-    codes = equality_codes(values, where="aggregate(collect_set or count_distinct)")
-    order = np.lexsort((codes, owner))
-    begins = run_starts(owner[order], codes[order])
-    kept[order[begins]] = True
+    codes = equality_codes(values, where=_WHERE)
+    pairs = _as_one(owner, codes)
+    if pairs is None:
+        order = np.lexsort((codes, owner))
+        begins = run_starts(owner[order], codes[order])
+        kept[order[begins]] = True
+        return kept
+    order = np.argsort(pairs)  # not stable, which takes longer than to look for the first
+    begin = np.flatnonzero(run_starts(pairs[order]))
+    kept[np.minimum.reduceat(order, begin)] = True
     return kept
+
+
+def _distinct_counts(owner: Int64Array, values: NDArray[Any], rows: int) -> Int64Array:
+    """Return how many distinct values each owner has, int64, shape (rows,). O(n log n)."""
+    if len(values):
+        codes = equality_codes(values, where=_WHERE)
+        pairs = _as_one(owner, codes)
+        if pairs is None:
+            owner = owner[_first_of_each(owner, values)]
+        else:
+            pairs.sort()
+            owner = pairs[run_starts(pairs)] // _spread(codes)
+    return np.bincount(owner, minlength=rows).astype(np.int64)
+
+
+def _as_one(owner: Int64Array, codes: Int64Array) -> Int64Array | None:
+    """Return pairs as one integer each, which sort much faster; ``None`` if they do not fit."""
+    spread = _spread(codes)
+    if (int(owner.max()) + 1) * spread >= _INT64:
+        return None
+    return owner * spread + (codes - codes.min())
+
+
+def _spread(codes: Int64Array) -> int:
+    """Return how many integers there are from the lowest code to the highest."""
+    return int(codes.max()) - int(codes.min()) + 1

@@ -36,6 +36,9 @@ from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
 
 _SPARE = 1024
+_FEW = 4
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_SLOT_BITS = 16
 
 
 @final
@@ -154,7 +157,7 @@ def uncancelled(signs: NDArray[np.int8], *columns: Int64Array) -> NDArray[np.boo
     Those equal in all columns are taken in their order: a retraction cancels the latest insert that
     is left, or waits for the next one. So with the running sum of their signs as a height, an
     insert is left if it is the last to reach its height above 0, and a retraction if it is the last
-    to reach its depth below. O(n log n).
+    to reach its depth below. O(n), and O(m log m) in those that a retraction may equal.
 
     Args:
         signs: +1 or -1, int8, shape (n,).
@@ -164,6 +167,36 @@ def uncancelled(signs: NDArray[np.int8], *columns: Int64Array) -> NDArray[np.boo
     >>> uncancelled(np.array([1, 1, -1, 1], dtype=np.int8), np.zeros(4, dtype=np.int64))
     array([ True, False, False,  True])
     """
+    few = _like_those_taken_back(signs, columns)
+    if few is None:
+        return _uncancelled(signs, columns)
+    left = np.ones(len(signs), dtype=np.bool_)
+    left[few] = _uncancelled(signs[few], [column[few] for column in columns])
+    return left
+
+
+def _like_those_taken_back(
+    signs: NDArray[np.int8], columns: Sequence[Int64Array]
+) -> Int64Array | None:
+    """Return the elements that may equal a retraction, and maybe some more; ``None`` for all. O(n).
+
+    A retraction concerns nothing else, and most rows have few.
+    """
+    taken_back = signs < 0
+    if np.count_nonzero(taken_back) * _FEW > len(signs):
+        return None
+    mixed = np.zeros(len(signs), dtype=np.uint64)
+    for column in columns:
+        mixed ^= column.view(np.uint64)
+        mixed *= _MIX
+        mixed ^= mixed >> np.uint64(32)
+    slot = (mixed >> np.uint64(64 - _SLOT_BITS)).astype(np.intp)
+    marked = np.zeros(1 << _SLOT_BITS, dtype=np.bool_)
+    marked[slot[taken_back]] = True
+    return np.flatnonzero(marked[slot])
+
+
+def _uncancelled(signs: NDArray[np.int8], columns: Sequence[Int64Array]) -> NDArray[np.bool_]:
     order = np.lexsort(columns)
     sign = signs[order].astype(np.int64)
     begins = run_starts(*(column[order] for column in columns))

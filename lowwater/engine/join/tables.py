@@ -245,7 +245,7 @@ class GroupOperator(KeyedOperator):
         self.admitted += len(place)
         groups.retime(held, times[known])
         groups.touch(rows)
-        left = groups.aggregation.results(rows)[_ROWS].data > 0
+        left = groups.aggregation.results(rows, [_ROWS])[_ROWS].data > 0
         stand = rows[left]
         now = Emitted(table["start"][stand], keys.decode(touched[left]), self._results(stand))
         emitted = _changed(gone, now)
@@ -255,8 +255,8 @@ class GroupOperator(KeyedOperator):
     def _results(self, rows: Int64Array) -> dict[str, Column]:
         if not rows.size:
             return {}
-        found = self._groups.aggregation.results(rows)
-        return {name: column for name, column in found.items() if name != _ROWS}
+        aggregation = self._groups.aggregation
+        return aggregation.results(rows, [name for name in aggregation.names if name != _ROWS])
 
     def _advance(self, to: int, right: int) -> StageOutput:
         if to <= self.watermark:

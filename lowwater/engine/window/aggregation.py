@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, final
 
@@ -111,9 +111,16 @@ class Aggregation:
         for part in self._parts:
             part.copy(into, rows)
 
-    def results(self, rows: Int64Array) -> dict[str, Column]:
-        """Return each aggregate's result for rows."""
-        return {part.name: part.result(rows) for part in self._parts}
+    def results(self, rows: Int64Array, names: Iterable[str] | None = None) -> dict[str, Column]:
+        """Return each aggregate's result for rows.
+
+        Args:
+            rows: State rows, int64.
+            names: Which aggregates; by default all.
+        """
+        wanted = None if names is None else set(names)
+        parts = (part for part in self._parts if wanted is None or part.name in wanted)
+        return {part.name: part.result(rows) for part in parts}
 
     def reset(self, rows: Int64Array) -> None:
         """Reset rows to the state of no elements."""
