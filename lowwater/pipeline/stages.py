@@ -348,7 +348,7 @@ def no_passed_records(stage: Stage, schema: pa.Schema | None) -> pa.Table:
     if stage.retracts:
         fields["kind"] = pa.field("kind", pa.string())
     fields.setdefault("timestamp", pa.field("timestamp", MICROS_UTC))
-    return pa.schema(list(fields.values()), RECORDS).empty_table()
+    return pa.Table.from_batches([], pa.schema(list(fields.values()), RECORDS))
 
 
 def panes_as_records(

@@ -113,7 +113,7 @@ class View:
             known = {ROW_KEY: pa.string(), **known}
         known.setdefault("timestamp", MICROS_UTC)
         known["kind"] = pa.string()
-        return pa.schema(list(known.items()), self._metadata()).empty_table()
+        return pa.Table.from_batches([], pa.schema(list(known.items()), self._metadata()))
 
     @property
     def _public_key(self) -> list[str]:

@@ -125,7 +125,7 @@ def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) 
     fields = [pa.field(name, kind) for name, kind in keys]
     fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
     fields += [pa.field(name, pa.null()) for name in values]
-    return pa.schema([*fields, *PANE_FIELDS]).empty_table()
+    return pa.Table.from_batches([], pa.schema([*fields, *PANE_FIELDS]))
 
 
 def instants_to_arrow(instants: Int64Array) -> pa.Array:

@@ -231,7 +231,7 @@ def emitted_table(parts: Sequence[Emitted], keys: Sequence[str]) -> pa.Table:
     """
     if not parts:
         fields = [*(pa.field(key, pa.null()) for key in keys), pa.field("timestamp", MICROS_UTC)]
-        return pa.schema(fields, RECORDS).empty_table()
+        return pa.Table.from_batches([], pa.schema(fields, RECORDS))
     records = emitted_records(parts, keys)
     if SIGN in records.columns and "kind" in records.columns:
         raise DataError(
