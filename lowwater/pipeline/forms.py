@@ -21,6 +21,7 @@ from lowwater.engine.records.pane_table import (
 from lowwater.engine.records.panes import Kind, Pane
 from lowwater.engine.records.stage_output import Emitted, emitted_table
 from lowwater.engine.records.steps import PaneBatch, key_values
+from lowwater.engine.records.unchecked import draft_of, instants
 from lowwater.errors import load_extra
 from lowwater.time import Instant
 
@@ -52,6 +53,9 @@ class Element:
     timestamp: Instant
     output: str
     kind: Kind = "insert"
+
+
+_ElementDraft = draft_of(Element)
 
 
 class Form(Protocol[ItemT_co, BatchT]):
@@ -112,10 +116,17 @@ class ElementForm:
     def items(self, batch: Emitted) -> Iterable[Element]:
         keys = key_values(batch.keys, len(batch))
         signs = [1] * len(batch) if batch.signs is None else batch.signs.tolist()
-        rows = zip(keys, batch.to_list(), batch.times.tolist(), signs, strict=True)
+        output = self.output
+        rows = zip(keys, batch.to_list(), instants(batch.times), signs, strict=True)
         for key, value, time, sign in rows:
-            kind: Kind = "insert" if sign > 0 else "retract"
-            yield Element(key, value, Instant(time), self.output, kind)
+            element = _ElementDraft()
+            element.key = key
+            element.value = value
+            element.timestamp = time
+            element.output = output
+            element.kind = "insert" if sign > 0 else "retract"
+            element.__class__ = Element
+            yield element
 
     def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:
         return iter(emitted_table([batch], self.keys).to_batches())

@@ -22,6 +22,7 @@ from lowwater.engine.records.pane_table import (
     records_of,
 )
 from lowwater.engine.records.steps import Bundle, LateBatch, MergedWindows, PaneBatch, TimerEvent
+from lowwater.engine.records.unchecked import dicts
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -92,9 +93,7 @@ class Emitted:
         columns = [self.values[name].to_list() for name in names]
         if self.is_plain and names == ["value"]:
             return columns[0]
-        if not names:
-            return [{} for _ in range(len(self))]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return dicts(names, columns, len(self))
 
 
 Output: TypeAlias = PaneBatch | Emitted

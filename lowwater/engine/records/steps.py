@@ -392,9 +392,7 @@ class PlainRecords:
         """Return the elements of a bundle, with the columns of these names; ``None`` for all."""
         names = tuple(bundle.values) if names is None else names
         columns = [bundle.values[name].to_list() for name in names]
-        records = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        if not names:
-            records = [{} for _ in range(len(bundle))]
+        records = dicts(names, columns, len(bundle))
         return PlainRecords(key_values(bundle.keys), bundle.times.tolist(), records)
 
 
