@@ -67,6 +67,26 @@ class Emitted:
     def __len__(self) -> int:
         return len(self.times)
 
+    def slice(self, start: int, stop: int) -> Emitted:
+        """Return records ``start`` to ``stop`` (exclusive)."""
+
+        def cut(array: NDArray[Any] | None) -> Any:
+            return None if array is None else array[start:stop]
+
+        return replace(
+            self,
+            times=cut(self.times),
+            keys=tuple(key.slice(start, stop) for key in self.keys),
+            values={name: column.slice(start, stop) for name, column in self.values.items()}
+            if isinstance(self.values, Mapping)
+            else self.values[start:stop],
+            start=cut(self.start),
+            end=cut(self.end),
+            signs=cut(self.signs),
+            places=cut(self.places),
+            parts=cut(self.parts),
+        )
+
     def columns(self) -> Mapping[str, Column]:
         """Return the records as columns by name; plain values are a column ``value``.
 

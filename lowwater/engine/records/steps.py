@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = ("insert", "retract")
 REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed", "too_late", "refused")
 
 PANES_AT_ONCE = 4096
-"""Panes converted to Python values at a time, because they take far more memory than columns."""
+"""Panes or records converted to Python values at a time: they take more memory than columns."""
 
 EARLY, ON_TIME, LATE = range(3)
 INSERT, RETRACT = range(2)

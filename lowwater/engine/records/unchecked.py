@@ -121,4 +121,4 @@ def _unchecked(micros: Iterable[int]) -> Iterable[Instant]:
 
 def _are_few(distinct: set[Any], values: Sequence[Any]) -> bool:
     """Return whether looking values up takes less time than constructing each."""
-    return 2 * len(distinct) <= len(values)
+    return 2 * len(distinct) < len(values)
