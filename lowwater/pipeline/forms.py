@@ -115,20 +115,17 @@ class ElementForm:
         return outcome.emitted.get(self.output)
 
     def items(self, batch: Emitted) -> Iterable[Element]:
-        return chain.from_iterable(self._pieces(batch))
-
-    def _pieces(self, batch: Emitted) -> Iterator[list[Element]]:
         if len(batch) <= PANES_AT_ONCE:
-            yield self._elements(batch)
-            return
-        for start in range(0, len(batch), PANES_AT_ONCE):
-            yield self._elements(batch.slice(start, start + PANES_AT_ONCE))
+            return self._elements(batch)
+        return chain.from_iterable(
+            self._elements(batch.slice(start, start + PANES_AT_ONCE))
+            for start in range(0, len(batch), PANES_AT_ONCE)
+        )
 
-    def _elements(self, batch: Emitted) -> list[Element]:
+    def _elements(self, batch: Emitted) -> Iterator[Element]:
         keys = key_values(batch.keys, len(batch))
         signs = [1] * len(batch) if batch.signs is None else batch.signs.tolist()
         output = self.output
-        elements = []
         for key, value, time, sign in zip(
             keys, batch.to_list(), instants(batch.times), signs, strict=True
         ):
@@ -139,8 +136,7 @@ class ElementForm:
             element.output = output
             element.kind = "insert" if sign > 0 else "retract"
             element.__class__ = Element
-            elements.append(element)
-        return elements
+            yield element
 
     def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:
         return iter(emitted_table([batch], self.keys).to_batches())

@@ -178,15 +178,12 @@ class PaneBatch:
         return len(self.start)
 
     def __iter__(self) -> Iterator[Pane]:
-        # No generator: it would be resumed for each pane.
-        return chain.from_iterable(self._pieces())
-
-    def _pieces(self) -> Iterator[list[Pane]]:
         if len(self) <= PANES_AT_ONCE:  # often a few panes, which take less time than a slice
-            yield self.to_panes()
-            return
-        for start in range(0, len(self), PANES_AT_ONCE):
-            yield self.slice(start, start + PANES_AT_ONCE).to_panes()
+            return self._panes()
+        return chain.from_iterable(
+            self.slice(start, start + PANES_AT_ONCE)._panes()
+            for start in range(0, len(self), PANES_AT_ONCE)
+        )
 
     def take(self, rows: Int64Array) -> PaneBatch:
         """Select the panes at ``rows``, in that order."""
@@ -224,10 +221,14 @@ class PaneBatch:
 
     def to_panes(self) -> list[Pane]:
         """Convert the panes to Python values. O(n)."""
+        return list(self._panes())
+
+    def _panes(self) -> Iterator[Pane]:
+        # Yielded one by one: thousands at once, even if released soon, make Python's garbage
+        # collector walk the whole heap, which takes longer than all else.
         values = dicts(
             tuple(self.values), [column.to_list() for column in self.values.values()], len(self)
         )
-        panes = []
         for (
             key, window, row, timing, index, on_time_index,
             first, last, kind, timestamp, emitted_at, watermark,
@@ -252,8 +253,7 @@ class PaneBatch:
             pane.emitted_at = emitted_at
             pane.watermark = watermark
             pane.__class__ = Pane
-            panes.append(pane)
-        return panes
+            yield pane
 
 
 _PaneDraft = draft_of(Pane)

@@ -7,7 +7,7 @@ far longer than the run. What is constructed here is equal to what the construct
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, TypeVar
 
@@ -40,7 +40,7 @@ def instants(at: Int64Array) -> list[Instant]:
     return _repeated(_instants(at[runs].tolist()), runs, len(at))
 
 
-def windows(start: Int64Array, end: Int64Array) -> list[Window]:
+def windows(start: Int64Array, end: Int64Array) -> Iterable[Window]:
     """Return windows as Python values; equal ones may be one object. O(n).
 
     Args:
@@ -81,7 +81,7 @@ def _runs(*columns: Int64Array) -> Int64Array | None:
     return np.concatenate([[0], np.flatnonzero(changes) + 1])
 
 
-def _repeated(values: Sequence[ValueT], runs: Int64Array, number: int) -> list[ValueT]:
+def _repeated(values: Iterable[ValueT], runs: Int64Array, number: int) -> list[ValueT]:
     lengths = np.diff(runs, append=number).tolist()
     return list(chain.from_iterable(map(repeat, values, lengths)))
 
@@ -90,21 +90,23 @@ def _pairs(start: Int64Array, end: Int64Array) -> list[tuple[int, int]]:
     return list(zip(start.tolist(), end.tolist(), strict=True))
 
 
-def _windows(bounds: Sequence[tuple[int, int]]) -> list[Window]:
+def _windows(bounds: Sequence[tuple[int, int]]) -> Iterable[Window]:
     distinct = set(bounds)
     if _are_few(distinct, bounds):
         pairs = list(distinct)
         found = dict(zip(pairs, _windows(pairs), strict=True))
         return list(map(found.__getitem__, bounds))
+    return _constructed(bounds)
+
+
+def _constructed(bounds: Sequence[tuple[int, int]]) -> Iterator[Window]:
     starts, ends = zip(*bounds, strict=True) if bounds else ((), ())
-    made = []
     for start, end in zip(_instants(starts), _instants(ends), strict=True):
         window = _WindowDraft()
         window.start = start
         window.end = end
         window.__class__ = Window
-        made.append(window)
-    return made
+        yield window
 
 
 def _instants(micros: Sequence[int]) -> list[Instant]:
