@@ -32,7 +32,7 @@ def draft_of(kind: type[Any]) -> Any:
 _WindowDraft = draft_of(Window)
 
 
-def instants(at: Int64Array) -> list[Instant]:
+def instants(at: Int64Array) -> Iterable[Instant]:
     """Return instants, int64, shape (n,), as Python values; equal ones may be one object. O(n)."""
     runs = _runs(at)
     if runs is None:
@@ -51,11 +51,13 @@ def windows(start: Int64Array, end: Int64Array) -> Iterable[Window]:
         InvalidArgument: A window does not end after it starts.
     """
     if not (start < end).all():
-        return [Window(Instant(low), Instant(high)) for low, high in _pairs(start, end)]
+        bounds = zip(start.tolist(), end.tolist(), strict=True)
+        return [Window(Instant(low), Instant(high)) for low, high in bounds]
     runs = _runs(start, end)
     if runs is None:
-        return _windows(_pairs(start, end))
-    return _repeated(_windows(_pairs(start[runs], end[runs])), runs, len(start))
+        return _windows(start.tolist(), end.tolist())
+    found = _windows(start[runs].tolist(), end[runs].tolist())
+    return _repeated(found, runs, len(start))
 
 
 def dicts(names: Sequence[str], columns: Sequence[list[Any]], number: int) -> list[dict[str, Any]]:
@@ -86,22 +88,19 @@ def _repeated(values: Iterable[ValueT], runs: Int64Array, number: int) -> list[V
     return list(chain.from_iterable(map(repeat, values, lengths)))
 
 
-def _pairs(start: Int64Array, end: Int64Array) -> list[tuple[int, int]]:
-    return list(zip(start.tolist(), end.tolist(), strict=True))
+def _windows(starts: list[int], ends: list[int]) -> Iterable[Window]:
+    # Of the starts alone, as thousands of pairs set off the garbage collector.
+    if not _are_few(set(starts), starts):
+        return _constructed(_unchecked(starts), _unchecked(ends))
+    bounds = list(zip(starts, ends, strict=True))
+    distinct = dict.fromkeys(bounds)
+    lows, highs = zip(*distinct, strict=True)
+    found = dict(zip(distinct, _constructed(_instants(lows), _instants(highs)), strict=True))
+    return list(map(found.__getitem__, bounds))
 
 
-def _windows(bounds: Sequence[tuple[int, int]]) -> Iterable[Window]:
-    distinct = set(bounds)
-    if _are_few(distinct, bounds):
-        pairs = list(distinct)
-        found = dict(zip(pairs, _windows(pairs), strict=True))
-        return list(map(found.__getitem__, bounds))
-    return _constructed(bounds)
-
-
-def _constructed(bounds: Sequence[tuple[int, int]]) -> Iterator[Window]:
-    starts, ends = zip(*bounds, strict=True) if bounds else ((), ())
-    for start, end in zip(_instants(starts), _instants(ends), strict=True):
+def _constructed(starts: Iterable[Instant], ends: Iterable[Instant]) -> Iterator[Window]:
+    for start, end in zip(starts, ends, strict=True):
         window = _WindowDraft()
         window.start = start
         window.end = end
@@ -109,12 +108,12 @@ def _constructed(bounds: Sequence[tuple[int, int]]) -> Iterator[Window]:
         yield window
 
 
-def _instants(micros: Sequence[int]) -> list[Instant]:
+def _instants(micros: Sequence[int]) -> Iterable[Instant]:
     distinct = set(micros)
     if _are_few(distinct, micros):
         found = dict(zip(distinct, _unchecked(distinct), strict=True))
         return list(map(found.__getitem__, micros))
-    return list(_unchecked(micros))
+    return _unchecked(micros)
 
 
 def _unchecked(micros: Iterable[int]) -> Iterable[Instant]:

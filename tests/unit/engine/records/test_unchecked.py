@@ -242,7 +242,7 @@ def test_windows_that_are_none_are_refused() -> None:
 def test_equal_values_are_shared_where_most_are_equal() -> None:
     for rows in ([1, 1, 1, 2, 2, 2], [1, 2, 1, 2, 1, 2]):  # in runs, and not
         at = np.array(rows)
-        assert len(set(map(id, instants(at)))) == 2
+        assert len(set(map(id, list(instants(at))))) == 2
         assert len(set(map(id, list(windows(at, at + 1))))) == 2
 
 
