@@ -201,7 +201,7 @@ def test_long_outputs_are_converted_in_parts() -> None:
         batch = Emitted(rows, (key,), values, rows, rows + 1, is_plain=True, places=rows)
         found = list(form.items(batch))
         assert [(each.key, each.value, each.timestamp) for each in found] == [
-            (r, r, r) for r in rows
+            (r, r, r) for r in rows.tolist()
         ]
         part = batch.slice(5, 8)
         assert part.places is not None
