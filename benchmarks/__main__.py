@@ -14,6 +14,7 @@ from benchmarks import (
     joins,
     latency,
     memory_limit,
+    objects,
     over,
     patterns,
     process,
@@ -180,6 +181,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "aggregates": lambda args: aggregates.show(args.events, args.rounds),
     "patterns": lambda args: patterns.show(min(args.events, 1_000_000), args.rounds),
     "over": lambda args: over.show(min(args.events, 1_000_000), args.rounds),
+    "objects": lambda args: objects.show(min(args.events, 1_000_000), args.rounds),
     "growth": lambda args: growth.show(args.most, args.rounds, args.plot),
 }
 

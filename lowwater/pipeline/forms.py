@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import pyarrow as pa
@@ -20,7 +21,8 @@ from lowwater.engine.records.pane_table import (
 )
 from lowwater.engine.records.panes import Kind, Pane
 from lowwater.engine.records.stage_output import Emitted, emitted_table
-from lowwater.engine.records.steps import PaneBatch, key_values
+from lowwater.engine.records.steps import PANES_AT_ONCE, PaneBatch, key_values
+from lowwater.engine.records.unchecked import draft_of, instants
 from lowwater.errors import load_extra
 from lowwater.time import Instant
 
@@ -52,6 +54,9 @@ class Element:
     timestamp: Instant
     output: str
     kind: Kind = "insert"
+
+
+_ElementDraft = draft_of(Element)
 
 
 class Form(Protocol[ItemT_co, BatchT]):
@@ -110,12 +115,28 @@ class ElementForm:
         return outcome.emitted.get(self.output)
 
     def items(self, batch: Emitted) -> Iterable[Element]:
+        if len(batch) <= PANES_AT_ONCE:
+            return self._elements(batch)
+        return chain.from_iterable(
+            self._elements(batch.slice(start, start + PANES_AT_ONCE))
+            for start in range(0, len(batch), PANES_AT_ONCE)
+        )
+
+    def _elements(self, batch: Emitted) -> Iterator[Element]:
         keys = key_values(batch.keys, len(batch))
         signs = [1] * len(batch) if batch.signs is None else batch.signs.tolist()
-        rows = zip(keys, batch.to_list(), batch.times.tolist(), signs, strict=True)
-        for key, value, time, sign in rows:
-            kind: Kind = "insert" if sign > 0 else "retract"
-            yield Element(key, value, Instant(time), self.output, kind)
+        output = self.output
+        for key, value, time, sign in zip(
+            keys, batch.to_list(), instants(batch.times), signs, strict=True
+        ):
+            element = _ElementDraft()
+            element.key = key
+            element.value = value
+            element.timestamp = time
+            element.output = output
+            element.kind = "insert" if sign > 0 else "retract"
+            element.__class__ = Element
+            yield element
 
     def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:
         return iter(emitted_table([batch], self.keys).to_batches())

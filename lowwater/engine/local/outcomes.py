@@ -14,6 +14,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.engine.records.stage_output import HasOutputs, Output
 from lowwater.engine.records.steps import REASONS, LateBatch, MergedWindows, key_values
+from lowwater.engine.records.unchecked import draft_of, instants
 from lowwater.errors import DataError
 from lowwater.time import Instant, Int64Array
 
@@ -46,29 +47,33 @@ class LateElements:
         return replace(self, records=own, rows=np.arange(len(own), dtype=np.int64))
 
     def to_records(self) -> list[LateRecord]:
-        """Return them as Python values."""
+        """Return them as Python values. O(n)."""
         batch = self.batch
         watermark = Instant(batch.watermark)
-        return [
-            LateRecord(
-                value=value,
-                time=Instant(time),
-                key=key,
-                window=window,
-                watermark=watermark,
-                reason=REASONS[reason],
-                detail=detail,
-            )
-            for value, time, key, window, reason, detail in zip(
-                self.records.rows(self.rows),
-                self.times.tolist(),
-                key_values(self.keys),
-                batch.windows(),
-                batch.reason.tolist(),
-                batch.all_details(),
-                strict=True,
-            )
-        ]
+        records = []
+        for value, time, key, window, reason, detail in zip(
+            self.records.rows(self.rows),
+            instants(self.times),
+            key_values(self.keys),
+            batch.windows(),
+            batch.reason.tolist(),
+            batch.all_details(),
+            strict=True,
+        ):
+            record = _LateDraft()
+            record.value = value
+            record.time = time
+            record.key = key
+            record.window = window
+            record.watermark = watermark
+            record.reason = REASONS[reason]
+            record.detail = detail
+            record.__class__ = LateRecord
+            records.append(record)
+        return records
+
+
+_LateDraft = draft_of(LateRecord)
 
 
 @final

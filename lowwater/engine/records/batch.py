@@ -14,6 +14,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.python_values import is_zone
 from lowwater.engine.records.storable import MOST_NESTED as MOST_NESTED
+from lowwater.engine.records.unchecked import dicts
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -136,12 +137,10 @@ class Records:
         every = [self.columns[name] for name in names]
         if indices is not None:
             every = [column.take(indices) for column in every]
-        if not every:  # records without any field
-            return [{} for _ in range(self.length if indices is None else len(indices))]
         columns = [column.to_list(exact=exact) for column in every]
         if names == ("value",):
             return columns[0]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return dicts(names, columns, self.length if indices is None else len(indices))
 
     def place(self, index: int) -> str | None:
         """Describe the origin of an element: file and row, as far as they are known."""

@@ -64,7 +64,7 @@ def _looked_up(array: pa.DictionaryArray, *, exact: bool) -> list[Any]:
 
 
 def _datetimes(array: pa.Array) -> list[Any] | None:
-    """Return timestamps as datetimes by way of numpy: four times as fast as one by one.
+    """Return timestamps as datetimes by way of numpy: many times as fast as one by one.
 
     ``None`` if a zone or a nanosecond needs more than that, or a time is beyond the datetimes.
     """
@@ -76,10 +76,13 @@ def _datetimes(array: pa.Array) -> list[Any] | None:
     first, last = _bounds(kind)
     if not len(plain) or plain.min() < first or plain.max() > last:
         return None
-    times: list[Any] = (plain * _MICROS[kind.unit]).view("datetime64[us]").tolist()
-    if kind.tz is not None:
-        zone = pa.lib.string_to_tzinfo(kind.tz)
-        times = [at.replace(tzinfo=zone) for at in times]
+    micros = plain * _MICROS[kind.unit]
+    times: list[Any]
+    if kind.tz is None:
+        times = micros.view("datetime64[us]").tolist()
+    else:  # a sum has the zone of the epoch; `replace(tzinfo=)` takes ten times as long
+        epoch = _EPOCH.replace(tzinfo=pa.lib.string_to_tzinfo(kind.tz))
+        times = list(map(epoch.__add__, micros.view("timedelta64[us]").tolist()))
     if array.null_count:
         nulls = array.is_null().to_numpy(zero_copy_only=False).tolist()
         times = [None if null else at for at, null in zip(times, nulls, strict=True)]

@@ -22,6 +22,7 @@ from lowwater.engine.records.pane_table import (
     records_of,
 )
 from lowwater.engine.records.steps import Bundle, LateBatch, MergedWindows, PaneBatch, TimerEvent
+from lowwater.engine.records.unchecked import dicts
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -66,6 +67,26 @@ class Emitted:
     def __len__(self) -> int:
         return len(self.times)
 
+    def slice(self, start: int, stop: int) -> Emitted:
+        """Return records ``start`` to ``stop`` (exclusive)."""
+
+        def cut(array: NDArray[Any] | None) -> Any:
+            return None if array is None else array[start:stop]
+
+        return replace(
+            self,
+            times=cut(self.times),
+            keys=tuple(key.slice(start, stop) for key in self.keys),
+            values={name: column.slice(start, stop) for name, column in self.values.items()}
+            if isinstance(self.values, Mapping)
+            else self.values[start:stop],
+            start=cut(self.start),
+            end=cut(self.end),
+            signs=cut(self.signs),
+            places=cut(self.places),
+            parts=cut(self.parts),
+        )
+
     def columns(self) -> Mapping[str, Column]:
         """Return the records as columns by name; plain values are a column ``value``.
 
@@ -92,9 +113,7 @@ class Emitted:
         columns = [self.values[name].to_list() for name in names]
         if self.is_plain and names == ["value"]:
             return columns[0]
-        if not names:
-            return [{} for _ in range(len(self))]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return dicts(names, columns, len(self))
 
 
 Output: TypeAlias = PaneBatch | Emitted

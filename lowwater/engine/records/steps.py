@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Kind, LateReason, Pane, Timing
+from lowwater.engine.records.unchecked import dicts, draft_of, instants, windows
 from lowwater.state.xxh64 import UInt64Array
-from lowwater.time import START_OF_TIME, Instant, Int64Array
+from lowwater.time import START_OF_TIME, Int64Array
 from lowwater.windows import Window
 
 TIMINGS: tuple[Timing, ...] = ("EARLY", "ON_TIME", "LATE")
@@ -20,7 +22,7 @@ KINDS: tuple[Kind, ...] = ("insert", "retract")
 REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed", "too_late", "refused")
 
 PANES_AT_ONCE = 4096
-"""Panes converted to Python values at a time, because they take far more memory than columns."""
+"""Panes or records converted to Python values at a time: they take more memory than columns."""
 
 EARLY, ON_TIME, LATE = range(3)
 INSERT, RETRACT = range(2)
@@ -176,8 +178,12 @@ class PaneBatch:
         return len(self.start)
 
     def __iter__(self) -> Iterator[Pane]:
-        for start in range(0, len(self), PANES_AT_ONCE):
-            yield from self.slice(start, start + PANES_AT_ONCE).to_panes()
+        if len(self) <= PANES_AT_ONCE:  # often a few panes, which take less time than a slice
+            return self._panes()
+        return chain.from_iterable(
+            self.slice(start, start + PANES_AT_ONCE)._panes()
+            for start in range(0, len(self), PANES_AT_ONCE)
+        )
 
     def take(self, rows: Int64Array) -> PaneBatch:
         """Select the panes at ``rows``, in that order."""
@@ -214,38 +220,43 @@ class PaneBatch:
         )
 
     def to_panes(self) -> list[Pane]:
-        """Convert the panes to Python values."""
-        names = tuple(self.values)
-        columns = [self.values[name].to_list() for name in names]
-        rows = zip(*columns, strict=True) if columns else ((),) * len(self)
-        return [
-            Pane(
-                key=key,
-                window=Window(Instant(start), Instant(end)),
-                values=dict(zip(names, row, strict=True)),
-                timing=TIMINGS[timing],
-                index=index,
-                on_time_index=on_time_index,
-                is_first=first,
-                is_last=last,
-                kind=KINDS[kind],
-                timestamp=Instant(timestamp),
-                emitted_at=Instant(emitted_at),
-                watermark=Instant(watermark),
-            )
-            for (
-                key, row, start, end, timing, index, on_time_index,
-                first, last, kind, timestamp, emitted_at, watermark,
-            ) in zip(
-                key_values(self.keys), rows, self.start.tolist(), self.end.tolist(),
-                self.timing.tolist(), self.index.tolist(), self.on_time_index.tolist(),
-                self.is_first.tolist(), self.is_last.tolist(), self.kind.tolist(),
-                self.timestamp.tolist(), self.emitted_at.tolist(), self.watermark.tolist(),
-                strict=True,
-            )
-        ]  # fmt: skip
+        """Convert the panes to Python values. O(n)."""
+        return list(self._panes())
+
+    def _panes(self) -> Iterator[Pane]:
+        # Yielded one by one: thousands at once, even if released soon, make Python's garbage
+        # collector walk the whole heap, which takes longer than all else.
+        values = dicts(
+            tuple(self.values), [column.to_list() for column in self.values.values()], len(self)
+        )
+        for (
+            key, window, row, timing, index, on_time_index,
+            first, last, kind, timestamp, emitted_at, watermark,
+        ) in zip(
+            key_values(self.keys), windows(self.start, self.end), values,
+            self.timing.tolist(), self.index.tolist(), self.on_time_index.tolist(),
+            self.is_first.tolist(), self.is_last.tolist(), self.kind.tolist(),
+            instants(self.timestamp), instants(self.emitted_at), instants(self.watermark),
+            strict=True,
+        ):  # fmt: skip
+            pane = _PaneDraft()
+            pane.key = key
+            pane.window = window
+            pane.values = row
+            pane.timing = TIMINGS[timing]
+            pane.index = index
+            pane.on_time_index = on_time_index
+            pane.is_first = first
+            pane.is_last = last
+            pane.kind = KINDS[kind]
+            pane.timestamp = timestamp
+            pane.emitted_at = emitted_at
+            pane.watermark = watermark
+            pane.__class__ = Pane
+            yield pane
 
 
+_PaneDraft = draft_of(Pane)
 _PANE_ARRAYS = tuple(f.name for f in fields(PaneBatch) if f.name not in ("keys", "values"))
 
 
@@ -279,8 +290,11 @@ class LateBatch:
 
     def windows(self) -> list[Window | None]:
         """Return the window that each was dropped from."""
-        bounds = zip(self.start.tolist(), self.end.tolist(), strict=True)
-        return [Window(Instant(low), Instant(high)) if low < high else None for low, high in bounds]
+        windowed = self.windowed
+        if windowed.all():
+            return list(windows(self.start, self.end))
+        found = iter(windows(self.start[windowed], self.end[windowed]))
+        return [next(found) if has else None for has in windowed.tolist()]
 
     def all_details(self) -> Sequence[str | None]:
         """Return what a process said of each; ``None`` where it said nothing."""
@@ -378,9 +392,7 @@ class PlainRecords:
         """Return the elements of a bundle, with the columns of these names; ``None`` for all."""
         names = tuple(bundle.values) if names is None else names
         columns = [bundle.values[name].to_list() for name in names]
-        records = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        if not names:
-            records = [{} for _ in range(len(bundle))]
+        records = dicts(names, columns, len(bundle))
         return PlainRecords(key_values(bundle.keys), bundle.times.tolist(), records)
 
 
