@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import secrets
 import socket
 import threading
@@ -17,10 +18,11 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Protocol, cast, final
 from urllib.parse import parse_qs, urlsplit
+from weakref import WeakSet
 
 from lowwater.display.html import escaped
 from lowwater.display.palette import THEMES, Theme
-from lowwater.errors import InvalidArgument, LowwaterError
+from lowwater.errors import InvalidArgument, LowwaterError, UnsupportedByRunner, describe
 from lowwater.live.feed import Feed
 from lowwater.live.guard import Address, Guard
 from lowwater.live.page import live_page
@@ -101,13 +103,26 @@ class PageServer:
         self.link = guard.link(replace(address, port=self._server.server_address[1]))
 
     def start(self) -> None:
-        """Begin to answer."""
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._server.serve_forever, name="lowwater page", daemon=True,
-                kwargs={"poll_interval": 0.1},
-            )  # fmt: skip
-            self._thread.start()
+        """Begin to answer.
+
+        Raises:
+            UnsupportedByRunner: No thread can be started.
+        """
+        if self._thread is not None:
+            return
+        thread = threading.Thread(
+            target=self._server.serve_forever, name="lowwater page", daemon=True,
+            kwargs={"poll_interval": 0.1},
+        )  # fmt: skip
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise UnsupportedByRunner(
+                f"the page needs a thread of its own, and there is none here: {error}",
+                where="run(serve=)",
+                hint="Leave serve= out",
+            ) from error
+        self._thread = thread  # not before: close() waits for one that runs
 
     def close(self) -> None:
         """Stop, after readers of events have got the last one; waits for them a second at most."""
@@ -125,6 +140,12 @@ class PageServer:
 def _listening(address: Address) -> _Server:
     try:
         return _Server(address)
+    except (TypeError, UnicodeError) as error:  # a host that no name can be
+        raise InvalidArgument(
+            f"{describe('serve', address.host)} is not the name of a host",
+            where="run(serve=)",
+            hint='Use an address of this machine: "0.0.0.0:8000"',
+        ) from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE and not address.is_fixed:
             return _Server(replace(address, port=0))
@@ -153,7 +174,9 @@ class _Server(ThreadingHTTPServer):
         self.streams: set[socket.socket] = set()
         self.left = threading.Event()
         self.counting = threading.Lock()
+        self._connections: set[socket.socket] = set()
         super().__init__((address.host, address.port), _Handler)
+        _SERVERS.add(self)
 
     def set_up(self, feed: Feed, questions: Questions, guard: Guard) -> None:
         """Take what the handlers of requests need."""
@@ -170,9 +193,11 @@ class _Server(ThreadingHTTPServer):
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        self._connections.add(request)
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can be started
+            self._connections.discard(request)
             self._free.release()
             self.shutdown_request(request)
 
@@ -180,10 +205,33 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._connections.discard(request)
             self._free.release()
+
+    def leave_to_parent(self) -> None:
+        """Close what a process that was forked has inherited; the parent goes on with its own."""
+        for inherited in (self.socket, *self._connections):
+            # Not close(): handlers have files over their sockets, and would keep them open.
+            number = inherited.detach()
+            if number >= 0:
+                os.close(number)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep silent about readers that went away."""
+
+
+_SERVERS: WeakSet[_Server] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for server in _SERVERS:
+        server.leave_to_parent()
+
+
+# Worker processes are forked. With a copy of a socket they would keep the port of a run that has
+# ended, and let its readers wait.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class _Handler(BaseHTTPRequestHandler):
