@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Protocol, cast, final
@@ -174,7 +175,8 @@ class _Server(ThreadingHTTPServer):
         self.streams: set[socket.socket] = set()
         self.left = threading.Event()
         self.counting = threading.Lock()
-        self._connections: set[socket.socket] = set()
+        # With when the request must have come; infinity once it has.
+        self._connections: dict[socket.socket, float] = {}
         super().__init__((address.host, address.port), _Handler)
         _SERVERS.add(self)
 
@@ -193,11 +195,11 @@ class _Server(ThreadingHTTPServer):
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        self._connections.add(request)
+        self._connections[request] = time.monotonic() + _READ_S
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can be started
-            self._connections.discard(request)
+            self._connections.pop(request, None)
             self._free.release()
             self.shutdown_request(request)
 
@@ -205,8 +207,20 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.discard(request)
+            self._connections.pop(request, None)
             self._free.release()
+
+    def received(self, request: socket.socket) -> None:
+        """Note that a request has come: its connection may stay open."""
+        self._connections[request] = float("inf")
+
+    def service_actions(self) -> None:
+        """Drop connections whose request takes too long, however steadily it drips in."""
+        now = time.monotonic()
+        for request, until in list(self._connections.items()):
+            if now > until:
+                with suppress(OSError):  # it has gone meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
 
     def leave_to_parent(self) -> None:
         """Close what a process that was forked has inherited; the parent goes on with its own."""
@@ -241,7 +255,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = cast("_Server", self.server)
-        parts = urlsplit(self.path[:_LONGEST])
+        server.received(self.connection)
+        try:
+            parts = urlsplit(self.path[:_LONGEST])
+        except ValueError:  # brackets that do not match
+            self._send(_text(400, "this is no address"))
+            return
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         refusal = server.guard.refusal(
             cast("Mapping[str, str]", self.headers),

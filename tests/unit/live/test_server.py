@@ -348,3 +348,35 @@ def test_where_no_thread_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPat
 def test_what_is_no_host_is_refused(host: str) -> None:
     with pytest.raises(InvalidArgument, match="is not the name of a host"):
         PageServer(Address(host, 0, is_fixed=False), shown(), Fake())
+
+
+def test_a_request_that_drips_in_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, and the request never does: 32 of these would shut others out."""
+    monkeypatch.setattr(served, "_READ_S", 0.3)
+    with serving(shown()) as server:
+        with closing(socket.create_connection(("127.0.0.1", port_of(server)), timeout=0.05)) as s:
+            assert any(is_closed_after(s, b"a") for _ in range(200))
+        assert get(server, "/health")[0] == 200
+
+
+def is_closed_after(reader: socket.socket, sent: bytes) -> bool:
+    """Send something; return whether the other side has closed the connection."""
+    try:
+        reader.sendall(sent)
+        return not reader.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"), [("GET http://[/health", 400), ("GET /health", 403)]
+)
+def test_brackets_that_do_not_match_are_answered(request_line: str, status: int) -> None:
+    sent = f"{request_line} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://[\r\n\r\n".encode()
+    with serving(shown()) as server:
+        port = port_of(server)
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as asked:
+            asked.sendall(sent)
+            assert asked.recv(100).startswith(f"HTTP/1.0 {status} ".encode())
