@@ -129,7 +129,7 @@ class Guard:
         if not by_token and not (self.is_local and is_loopback(_name_of(host))):
             return "open the link that the run has printed: it has a token"
         origin = headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _place_of(origin) != host:
             return "another site asks"
         if headers.get("Sec-Fetch-Site") in _FOREIGN:
             follows_link = headers.get("Sec-Fetch-Mode") == "navigate"
@@ -146,6 +146,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _place_of(origin: str) -> str | None:
+    """Return the host and port of an ``Origin`` header; ``None`` if it has none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # brackets that do not match
+        return None
 
 
 def _name_of(host: str) -> str:

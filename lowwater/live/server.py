@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import secrets
 import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Protocol, cast, final
 from urllib.parse import parse_qs, urlsplit
+from weakref import WeakSet
 
 from lowwater.display.html import escaped
 from lowwater.display.palette import THEMES, Theme
-from lowwater.errors import InvalidArgument, LowwaterError, UnsupportedByRunner
+from lowwater.errors import InvalidArgument, LowwaterError, UnsupportedByRunner, describe
 from lowwater.live.feed import Feed
 from lowwater.live.guard import Address, Guard
 from lowwater.live.page import live_page
@@ -107,16 +110,17 @@ class PageServer:
         Raises:
             UnsupportedByRunner: There are no threads here.
         """
-        if self._thread is None:
-            thread = threading.Thread(
-                target=self._server.serve_forever, name="lowwater page", daemon=True,
-                kwargs={"poll_interval": 0.1},
-            )  # fmt: skip
-            try:
-                thread.start()
-            except RuntimeError as error:
-                raise _no_server(error) from error
-            self._thread = thread
+        if self._thread is not None:
+            return
+        thread = threading.Thread(
+            target=self._server.serve_forever, name="lowwater page", daemon=True,
+            kwargs={"poll_interval": 0.1},
+        )  # fmt: skip
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise _no_server(error) from error
+        self._thread = thread  # not before: close() waits for one that runs
 
     def close(self) -> None:
         """Stop, after readers of events have got the last one; waits for them a second at most."""
@@ -134,6 +138,12 @@ class PageServer:
 def _listening(address: Address) -> _Server:
     try:
         return _Server(address)
+    except (TypeError, UnicodeError) as error:  # a host that no name can be
+        raise InvalidArgument(
+            f"{describe('serve', address.host)} is not the name of a host",
+            where="run(serve=)",
+            hint='Use an address of this machine: "0.0.0.0:8000"',
+        ) from error
     except OSError as error:
         if sys.platform == "emscripten":
             raise _no_server(error) from error
@@ -172,7 +182,10 @@ class _Server(ThreadingHTTPServer):
         self.streams: set[socket.socket] = set()
         self.left = threading.Event()
         self.counting = threading.Lock()
+        # With when the request must have come; infinity once it has.
+        self._connections: dict[socket.socket, float] = {}
         super().__init__((address.host, address.port), _Handler)
+        _SERVERS.add(self)
 
     def set_up(self, feed: Feed, questions: Questions, guard: Guard) -> None:
         """Take what the handlers of requests need."""
@@ -189,9 +202,11 @@ class _Server(ThreadingHTTPServer):
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        self._connections[request] = time.monotonic() + _READ_S
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can be started
+            self._connections.pop(request, None)
             self._free.release()
             self.shutdown_request(request)
 
@@ -199,10 +214,45 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._connections.pop(request, None)
             self._free.release()
+
+    def received(self, request: socket.socket) -> None:
+        """Note that a request has come: its connection may stay open."""
+        self._connections[request] = float("inf")
+
+    def service_actions(self) -> None:
+        """Drop connections whose request takes too long, however steadily it drips in."""
+        now = time.monotonic()
+        for request, until in list(self._connections.items()):
+            if now > until:
+                with suppress(OSError):  # it has gone meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def leave_to_parent(self) -> None:
+        """Close what a process that was forked has inherited; the parent goes on with its own."""
+        for inherited in (self.socket, *self._connections):
+            # Not close(): handlers have files over their sockets, and would keep them open.
+            number = inherited.detach()
+            if number >= 0:
+                os.close(number)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep silent about readers that went away."""
+
+
+_SERVERS: WeakSet[_Server] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for server in _SERVERS:
+        server.leave_to_parent()
+
+
+# Worker processes are forked. With a copy of a socket they would keep the port of a run that has
+# ended, and let its readers wait.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -212,7 +262,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = cast("_Server", self.server)
-        parts = urlsplit(self.path[:_LONGEST])
+        server.received(self.connection)
+        try:
+            parts = urlsplit(self.path[:_LONGEST])
+        except ValueError:  # brackets that do not match
+            self._send(_text(400, "this is no address"))
+            return
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         refusal = server.guard.refusal(
             cast("Mapping[str, str]", self.headers),

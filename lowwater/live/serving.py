@@ -78,8 +78,10 @@ class Serving:
         """Show how the run has ended, and stop serving."""
         if not self._is_closed:
             self._is_closed = True
-            self.watch.end(state, error)
-            self._server.close()
+            try:
+                self.watch.end(state, error)
+            finally:
+                self._server.close()
 
     def report(self, path: PathLike) -> None:
         """Write the page as it is now to a file; see :func:`lowwater.live.report.write_report`."""

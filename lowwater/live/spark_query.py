@@ -64,6 +64,7 @@ class ServedQuery:
                 "at=False shows nothing", where="serve", hint="Leave it out, or name a port"
             )
         self._query = query
+        self._title = query.name or f"query {query.id}"  # cannot be asked once the session is gone
         self._feed = Feed()
         self._metrics = Metrics()
         self._seen = -1
@@ -140,7 +141,7 @@ class ServedQuery:
         late, dead = metrics.late.total(), metrics.errors.total()
         self._history.add([at, metrics.events, rate, late, dead, behind])
         return {
-            "title": self._query.name or f"query {self._query.id}",
+            "title": self._title,
             "state": state,
             "error": error,
             "at": at,

@@ -148,12 +148,16 @@ class RunHandle:
         return html.display("A run", html.line(*parts)) + self.metrics._repr_html_()
 
     def _ipython_display_(self) -> None:
-        """Display the handle in a notebook, and again each second while the run goes on."""
+        """Display the handle; in a notebook again each second while the run goes on."""
         # Only IPython calls this, so it is there.
+        from IPython.core.displaypub import DisplayPublisher
+        from IPython.core.getipython import get_ipython
         from IPython.display import display
 
         shown: Any = display(self._shown(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
-        if self.is_running:
+        # In a terminal this class prints: an update would be one more line.
+        prints = type(getattr(get_ipython(), "display_pub", None)) is DisplayPublisher
+        if shown is not None and self.is_running and not prints:
             threading.Thread(
                 target=self._refresh, args=(shown,), name="lowwater display", daemon=True
             ).start()

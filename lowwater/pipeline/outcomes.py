@@ -301,9 +301,9 @@ class Outcomes:
         page = self.page
         self.has_begun = True
         serving = self.open_page()
-        if serving is not None:
-            serving.begin()
         try:
+            if serving is not None:
+                serving.begin()
             with closing(iter(self._run)) as outcomes:
                 for outcome in outcomes:
                     self._take(outcome.errors)

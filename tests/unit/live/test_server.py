@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import multiprocessing
 import socket
 import threading
 from collections.abc import Generator, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.live import server as served
 from lowwater.live.feed import Feed
 from lowwater.live.guard import TOKEN, Address
@@ -303,3 +304,79 @@ def test_nothing_is_left_after_the_end() -> None:
     assert threading.active_count() <= before + 1  # of a request whose thread is about to end
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_forked_process_keeps_no_port_and_no_reader() -> None:
+    """Worker processes outlive the server of another run of the same program."""
+    feed, go = shown(), multiprocessing.get_context("fork").Event()
+    with serving(feed) as server:
+        port = port_of(server)
+        reader = socket.create_connection(("127.0.0.1", port), timeout=10)
+        with closing(reader), closing(reader.makefile("rb")) as file:
+            reader.sendall(b"GET /events HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            while not file.readline().startswith(b"data:"):
+                pass
+            child = multiprocessing.get_context("fork").Process(target=go.wait)
+            child.start()
+            try:
+                assert get(server, "/health")[0] == 200, "the parent goes on"
+                feed.put(snapshot(state="ended"), last=True)
+                assert file.read().endswith(b"event: end\ndata: {}\n\n")
+                server.close()
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port))
+            finally:
+                go.set()
+                child.join()
+
+
+def test_where_no_thread_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server = PageServer(LOCAL, shown(), Fake())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(UnsupportedByRunner, match="in a thread of its own"):
+            server.start()
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port_of(server)))
+
+
+@pytest.mark.parametrize("host", ["a\0b", "é" * 80, "\ud800"])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not the name of a host"):
+        PageServer(Address(host, 0, is_fixed=False), shown(), Fake())
+
+
+def test_a_request_that_drips_in_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, and the request never does: 32 of these would shut others out."""
+    monkeypatch.setattr(served, "_READ_S", 0.3)
+    with serving(shown()) as server:
+        with closing(socket.create_connection(("127.0.0.1", port_of(server)), timeout=0.05)) as s:
+            assert any(is_closed_after(s, b"a") for _ in range(200))
+        assert get(server, "/health")[0] == 200
+
+
+def is_closed_after(reader: socket.socket, sent: bytes) -> bool:
+    """Send something; return whether the other side has closed the connection."""
+    try:
+        reader.sendall(sent)
+        return not reader.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"), [("GET http://[/health", 400), ("GET /health", 403)]
+)
+def test_brackets_that_do_not_match_are_answered(request_line: str, status: int) -> None:
+    sent = f"{request_line} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://[\r\n\r\n".encode()
+    with serving(shown()) as server:
+        port = port_of(server)
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as asked:
+            asked.sendall(sent)
+            assert asked.recv(100).startswith(f"HTTP/1.0 {status} ".encode())

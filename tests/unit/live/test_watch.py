@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.health.late_line import LateTally
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io.sinks import Callback
 from lowwater.live import watch as watching
 from lowwater.live.history import History
@@ -424,3 +424,22 @@ def test_reports_need_serve(tmp_path: Path) -> None:
     assert handle.link is None
     with pytest.raises(InvalidArgument, match="serve="):
         handle.report(tmp_path / "run.html")
+
+
+@pytest.mark.parametrize("how", ["run", "collect"])
+def test_a_run_whose_page_gets_no_thread_ends(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(self: threading.Thread) -> None:
+        if self.name == "lowwater page":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    runs: dict[str, Any] = {
+        "run": orders().write_to(Callback(lambda _: None)).run,
+        "collect": orders().collect,
+    }
+    run = runs[how]
+    with pytest.raises(UnsupportedByRunner, match="in a thread of its own"):
+        run(serve=0, progress=False)
