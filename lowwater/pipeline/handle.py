@@ -156,7 +156,7 @@ class RunHandle:
 
         shown: Any = display(self._shown(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
         # In a terminal this class prints: an update would be one more line.
-        prints = type(getattr(get_ipython(), "display_pub", None)) is DisplayPublisher  # type: ignore[no-untyped-call]
+        prints = type(getattr(get_ipython(), "display_pub", None)) is DisplayPublisher
         if shown is not None and self.is_running and not prints:
             threading.Thread(
                 target=self._refresh, args=(shown,), name="lowwater display", daemon=True

@@ -450,10 +450,8 @@ def test_an_error_that_cannot_be_read_is_raised_as_it_is() -> None:
         def __str__(self) -> str:
             raise ValueError("no text")
 
-    def fail(_: Any) -> None:
+    def fail(_: Metrics) -> None:
         raise Unreadable
 
-    handle = orders().write_to(Callback(fail)).start(serve=0, progress=False)
     with pytest.raises(Unreadable):
-        handle.wait()
-    assert last_of(handle)["error"] == "Unreadable, which raises ValueError when it is read"
+        orders().collect(serve=0, progress=fail)
