@@ -172,7 +172,7 @@ class Watch:
 
     def end(self, state: RunState, error: BaseException | None) -> None:
         """Show how the run has ended."""
-        text = None if error is None else for_people(f"{type(error).__name__}: {error}")
+        text = None if error is None else _in_words(error)
         self._is_over = True
         self._answer()
         self._show(self._local.metrics, state, text, last=True)
@@ -283,8 +283,11 @@ class Watch:
         return self._recorder is not None
 
     def _answer(self) -> None:
-        while self._asked:
-            asked = self._asked.popleft()
+        while True:
+            try:
+                asked = self._asked.popleft()
+            except IndexError:  # after the end, those who ask answer themselves, at once
+                return
             if self._recorder is None or not asked.set_running_or_notify_cancel():
                 continue
             began = time.monotonic()
@@ -292,6 +295,14 @@ class Watch:
                 asked.set_result((self._recorder.trace(), time.monotonic() - began))
             except Exception as error:  # who asks is told; the run goes on
                 asked.set_exception(error)
+
+
+def _in_words(error: BaseException) -> str:
+    """Return an error as text; one of a user's class may raise when it is read."""
+    try:
+        return for_people(f"{type(error).__name__}: {error}")
+    except Exception as another:  # else it would take the place of what ended the run
+        return f"{type(error).__name__}, which raises {type(another).__name__} when it is read"
 
 
 def _size_of(directory: Path) -> int:

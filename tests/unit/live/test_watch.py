@@ -443,3 +443,15 @@ def test_a_run_whose_page_gets_no_thread_ends(how: str, monkeypatch: pytest.Monk
     run = runs[how]
     with pytest.raises(UnsupportedByRunner, match="in a thread of its own"):
         run(serve=0, progress=False)
+
+
+def test_an_error_that_cannot_be_read_is_raised_as_it_is() -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def fail(_: Metrics) -> None:
+        raise Unreadable
+
+    with pytest.raises(Unreadable):
+        orders().collect(serve=0, progress=fail)
