@@ -437,7 +437,7 @@ def test_a_run_whose_page_gets_no_thread_ends(how: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     runs: dict[str, Any] = {
-        "run": orders().write_to(Callback(lambda _: None)).run,
+        "run": lambda **options: orders().write_to(Callback(lambda _: None)).run(**options),
         "collect": orders().collect,
     }
     run = runs[how]
