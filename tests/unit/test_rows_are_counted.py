@@ -23,6 +23,7 @@ SEVERAL = {
     "kernels/plain_merging.py: Gathered": "six results of different lengths, unpacked",
     "kernels/plain_merging.py: MergedRows": "seven results of different lengths, unpacked",
     "engine/records/stored_keys.py: StoredKey": "one key; its parts are no rows",
+    "live/measures.py: Distribution": "one histogram; its buckets are no rows",
     "testing/_drive.py: Driven": "what a whole run returned, field by field",
 }
 """Named tuples that hold sequences and are not rows, and why."""

@@ -36,7 +36,8 @@ from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
 
 _SPARE = 1024
-_FEW = 4
+_RATIO = 4
+"""Elements to a retraction, from which on most need not be looked at."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SLOT_BITS = 16
 
@@ -183,7 +184,7 @@ def _like_those_taken_back(
     A retraction concerns nothing else, and most rows have few.
     """
     taken_back = signs < 0
-    if np.count_nonzero(taken_back) * _FEW > len(signs):
+    if np.count_nonzero(taken_back) * _RATIO > len(signs):
         return None
     mixed = np.zeros(len(signs), dtype=np.uint64)
     for column in columns:
