@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import TimeoutError as NotInTime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def write_report(
         raise InvalidArgument(
             "the run has not finished its first bundle", where=where, hint="Wait for a pane"
         )
-    diagrams = _diagrams(watch.trace().result(_WAIT_S)[0], theme) if watch.is_traced else []
+    diagrams = _diagrams(_trace_of(watch, where), theme) if watch.is_traced else []
     graph = GraphDiagram.of(watch.graph).to_svg()  # it follows the theme of the page
     page = report_page(found.snapshot, graph_svg=graph, diagrams=diagrams, theme=theme)
     try:
@@ -60,6 +61,20 @@ def write_report(
             f"{place!r} cannot be written: {error.strerror or error}",
             where=where,
             hint="Name another file",
+        ) from None
+
+
+def _trace_of(watch: Watch, where: str) -> Trace:
+    asked = watch.trace()
+    try:
+        return asked.result(_WAIT_S)[0]
+    except NotInTime:
+        asked.cancel()
+        raise InvalidArgument(
+            f"the run has not finished a bundle in {_WAIT_S:.0f} s, and hands its trace over only "
+            "then",
+            where=where,
+            hint="Try again, or stop the run first",
         ) from None
 
 

@@ -105,6 +105,9 @@ class ServedQuery:
             try:
                 is_active = self._query.isActive
                 self._take(self._query.recentProgress)
+                status = getattr(self._query, "status", None) or {}
+                if status.get("isTriggerActive") is False:  # it waits for data, and is well
+                    self._feed.seen_at = time.monotonic()
                 failure = None if is_active else self._query.exception()
             except Exception as lost:  # the session is gone: shown, as it cannot be raised anywhere
                 is_active, failure = False, lost

@@ -7,6 +7,7 @@ Memory is bounded: of the past there are some hundred points and the last twenty
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -308,7 +309,8 @@ def _in_words(error: BaseException) -> str:
 def _size_of(directory: Path) -> int:
     """Return how many bytes the files below a directory have; files may go meanwhile."""
     total = 0
-    for path in directory.rglob("*"):
-        with suppress(OSError):
-            total += path.stat().st_size
+    for folder, _, names in os.walk(directory):  # which leaves out what it cannot read
+        for name in names:
+            with suppress(OSError):
+                total += Path(folder, name).stat().st_size
     return total

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit status of a process whose run SIGTERM stopped, as shells count: 143."""
-_REFRESH_S = 1.0
+_REFRESH_S, _TRIES = 1.0, 20
 
 
 @explains
@@ -145,7 +145,15 @@ class RunHandle:
             parts = [html.badge("failed", "dropped"), html.marked(_in_words(failure))]
         if self.link is not None and is_running:
             parts.append(html.link(self.link))
-        return html.display("A run", html.line(*parts)) + self.metrics._repr_html_()
+        return html.display("A run", html.line(*parts)) + self._counts()
+
+    def _counts(self) -> str:
+        for _ in range(_TRIES):
+            try:
+                return self.metrics._repr_html_()
+            except RuntimeError:  # the run added a counter while they were read
+                continue
+        return html.note("the counts change too fast to be read")
 
     def _ipython_display_(self) -> None:
         """Display the handle; in a notebook again each second while the run goes on."""
@@ -165,10 +173,7 @@ class RunHandle:
     def _refresh(self, shown: Any) -> None:
         while self.is_running:
             self._thread.join(_REFRESH_S)
-            try:
-                shown.update(self._shown(), raw=True)
-            except RuntimeError:  # the run added a counter while they were read: the next time
-                continue
+            shown.update(self._shown(), raw=True)
         shown.update(self._shown(), raw=True)
 
     def _shown(self) -> dict[str, str]:

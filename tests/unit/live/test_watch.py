@@ -23,6 +23,7 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.health.late_line import LateTally
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io.sinks import Callback
+from lowwater.live import report as reporting
 from lowwater.live import watch as watching
 from lowwater.live.history import History
 from lowwater.live.snapshot import Snapshot, window_bars
@@ -455,3 +456,28 @@ def test_an_error_that_cannot_be_read_is_raised_as_it_is() -> None:
 
     with pytest.raises(Unreadable):
         orders().collect(serve=0, progress=fail)
+
+
+def test_a_report_of_a_run_that_is_stuck_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "_WAIT_S", 0.01)
+    gate = Gate()
+    writing = orders(gate.records()).write_parquet(str(tmp_path / "out"))
+    handle = writing.start(serve=0, bundle_size=100, trace=True, progress=False)
+    assert gate.reached.wait(30)
+    try:
+        with pytest.raises(InvalidArgument, match="hands its trace over only then"):
+            handle.report(tmp_path / "run.html")
+    finally:
+        gate.open.set()
+        handle.wait()
+    handle.report(tmp_path / "run.html")
+
+
+def test_the_size_of_a_state_is_that_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "below" / "b").write_bytes(b"123")
+    assert watching._size_of(tmp_path) == 8
+    assert watching._size_of(tmp_path / "gone") == 0
