@@ -127,6 +127,8 @@ class ServedQuery:
             if METRICS in report["observedMetrics"] and report["batchId"] > self._seen
         ]
         if not new:
+            if self._seen < 0:
+                of_reports(reports)  # refuses a query without a pipeline of this library
             return
         self._seen = max(report["batchId"] for report in new)
         self._feed.seen_at = time.monotonic()

@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 from contextlib import closing
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -143,3 +143,26 @@ def test_what_is_no_query_is_refused() -> None:
         ServedQuery(7)
     with pytest.raises(InvalidArgument, match="shows nothing"):
         ServedQuery(Query(), at=False)
+
+
+def test_a_query_without_a_pipeline_is_said_to_have_none() -> None:
+    query = Query()
+    query.reports.append({"batchId": 0, "observedMetrics": {}, "numInputRows": 5})
+    shown = last(ServedQuery(query, 0))
+    assert shown["state"] == "failed"
+    assert "no pipeline of lowwater" in shown["error"]
+
+
+def test_a_query_that_waits_for_data_is_well() -> None:
+    class Waiting(Query):
+        status: ClassVar = {"isTriggerActive": False}
+
+    query = Waiting()
+    with ServedQuery(query, 0) as page:
+        before = page._feed.seen_at
+        number = 0
+        for _ in range(3):  # it looks again and again
+            found = page._feed.wait(number, 30)
+            assert found is not None
+            number = found.number
+        assert page._feed.seen_at > before
