@@ -15,10 +15,9 @@ from lowwater.live.snapshot import (
     PartSnapshot,
     Snapshot,
     add_counts,
-    counters_of,
     marks_by_name,
     source_part,
-    totals_of,
+    without_run,
 )
 from lowwater.time import END_OF_TIME
 from lowwater.watermark import StageWatermark
@@ -146,22 +145,5 @@ def _snapshot_of(metrics: Metrics, marks: list[StageWatermark], began: float) ->
         add_counts(part, stage)
         parts.append(part)
     ends = [part["name"] for part in (*parts[:1], *parts[-1:])]
-    return {
-        "title": " → ".join(ends),
-        "state": "running",
-        "error": None,
-        "at": time.time(),
-        "began": began,
-        "elapsed": metrics.elapsed,
-        "totals": totals_of(metrics, 0.0),
-        "parts": parts,
-        "late": [],
-        "lateness": None,
-        "dead_letters": [],
-        "commits": None,
-        "outputs": [],
-        "workers": 0,
-        "traced": False,
-        "history": [],
-        "counters": counters_of(metrics),
-    }
+    title = " → ".join(ends)
+    return without_run(title, metrics, parts, began=began, elapsed=metrics.elapsed)

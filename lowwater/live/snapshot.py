@@ -7,6 +7,7 @@ finished run have no other source.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypedDict
 
@@ -197,8 +198,6 @@ class Counters(TypedDict):
     events: int
     bundles: int
     errors: dict[str, int]
-    panes: dict[str, int]
-    retractions: int
     stages: dict[str, StageCounters]
 
 
@@ -208,8 +207,6 @@ def counters_of(metrics: Metrics) -> Counters:
         "events": max(metrics.events, metrics.read),
         "bundles": metrics.bundles,
         "errors": dict(metrics.errors),
-        "panes": dict(metrics.panes),
-        "retractions": metrics.retractions,
         "stages": {
             name: {
                 "arrived": of.arrived,
@@ -225,6 +222,39 @@ def counters_of(metrics: Metrics) -> Counters:
             }
             for name, of in metrics.stages.items()
         },
+    }
+
+
+def without_run(
+    title: str, metrics: Metrics, parts: list[PartSnapshot], *, began: float, elapsed: float
+) -> Snapshot:
+    """Return what metrics alone tell; the rest is empty.
+
+    Args:
+        title: What runs.
+        metrics: Its counts.
+        parts: Its sources and stages.
+        began: When it began, in seconds since 1970.
+        elapsed: For how long it has run, in seconds.
+    """
+    return {
+        "title": title,
+        "state": "running",
+        "error": None,
+        "at": time.time(),
+        "began": began,
+        "elapsed": elapsed,
+        "totals": totals_of(metrics, 0.0),
+        "parts": parts,
+        "late": [],
+        "lateness": None,
+        "dead_letters": [],
+        "commits": None,
+        "outputs": [],
+        "workers": 0,
+        "traced": False,
+        "history": [],
+        "counters": counters_of(metrics),
     }
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal, NoReturn, final
 
 from lowwater.display.palette import Theme
 from lowwater.engine.graph.metrics import Metrics, StageMetrics
-from lowwater.engine.local.health.late_line import LateTally
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.terminal import say
 from lowwater.live.feed import Feed
@@ -22,12 +21,10 @@ from lowwater.live.snapshot import (
     RunState,
     Snapshot,
     add_counts,
-    counters_of,
     for_people,
-    late_bars,
     marks_by_name,
     source_part,
-    totals_of,
+    without_run,
 )
 from lowwater.spark.observed_counts import METRICS
 from lowwater.spark.query_progress import of_reports
@@ -142,28 +139,14 @@ class ServedQuery:
         self._recent = [*self._recent[1 - _RATES :], (now, metrics.events)]
         since, before = self._recent[0]
         rate = round((metrics.events - before) / (now - since), 1) if now > since else 0.0
-        at, behind = time.time(), parts[-1]["behind"] if parts else None
+        elapsed = now - self._began_at
+        found = without_run(self._title, metrics, parts, began=self._began, elapsed=elapsed)
+        found["state"], found["error"], found["totals"]["rate"] = state, error, rate
+        behind = parts[-1]["behind"] if parts else None
         late, dead = metrics.late.total(), metrics.errors.total()
-        self._history.add([at, metrics.events, rate, late, dead, behind])
-        return {
-            "title": self._title,
-            "state": state,
-            "error": error,
-            "at": at,
-            "began": self._began,
-            "elapsed": now - self._began_at,
-            "totals": totals_of(metrics, rate),
-            "parts": parts,
-            "late": late_bars(LateTally()),
-            "lateness": None,
-            "dead_letters": [],
-            "commits": None,
-            "outputs": [],
-            "workers": 0,
-            "traced": False,
-            "history": self._history.points(),
-            "counters": counters_of(metrics),
-        }
+        self._history.add([found["at"], metrics.events, rate, late, dead, behind])
+        found["history"] = self._history.points()
+        return found
 
     def _parts(self) -> list[PartSnapshot]:
         stages = self._metrics.stages

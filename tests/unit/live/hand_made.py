@@ -96,8 +96,6 @@ def whole(name: str = "counts", source: str = "clicks") -> Snapshot:
             "events": 100,
             "bundles": 10,
             "errors": {"null_time": 6, "wrong_type": 4},
-            "panes": {"ON_TIME": 6},
-            "retractions": 2,
             "stages": {name: stage},
         },
     )
@@ -141,6 +139,6 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         outputs=draw(st.lists(output, max_size=3)),
         counters={
             "events": draw(_COUNT), "bundles": draw(_COUNT), "errors": draw(_COUNTS),
-            "panes": {}, "retractions": 0, "stages": stages,
+            "stages": stages,
         },
     )  # fmt: skip
