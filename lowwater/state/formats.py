@@ -15,12 +15,12 @@ from lowwater.errors import StateError
 FORMATS: Mapping[str, int] = MappingProxyType(
     {
         "the run record": 8,
-        "window state": 5,
-        "process state": 3,
-        "join state": 3,
+        "window state": 6,
+        "process state": 4,
+        "join state": 4,
         "passed records": 1,
         "record ids": 3,
-        "Spark cells": 4,
+        "Spark cells": 5,
         "Spark cell files": 1,
         "state versions": 1,
         "undelivered outputs": 1,

@@ -28,7 +28,7 @@ from lowwater.state.arrays import NONE, run_starts, widened
 from lowwater.state.blocks import FULL, Blocks
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, prefix_range
-from lowwater.state.row_codec import PackedRows
+from lowwater.state.row_codec import Chunk, PackedRows, RowCodec
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
@@ -71,6 +71,26 @@ class Piece:
     rows: Int64Array
     chunk: bytes
     at: Int64Array
+
+
+def fill_pieces(codec: RowCodec, pieces: list[Piece]) -> list[Chunk]:
+    """Fill rows, which are prepared, from their pieces; return the chunk of each piece.
+
+    Raises:
+        StateError: What is stored is damaged.
+    """
+    chunks = [codec.layouts.read(piece.chunk) for piece in pieces]
+    for piece, chunk in zip(pieces, chunks, strict=True):
+        codec.fill(piece.rows, chunk, piece.at)
+    counts = np.array([len(chunk) for chunk in chunks], dtype=np.int64)
+    first = (np.cumsum(counts) - counts).tolist()
+    codec.side.put(
+        np.concatenate([NONE, *(piece.rows for piece in pieces)]),
+        [chunk.side for chunk in chunks],
+        counts,
+        np.concatenate([NONE, *(at + piece.at for at, piece in zip(first, pieces, strict=True))]),
+    )
+    return chunks
 
 
 @final

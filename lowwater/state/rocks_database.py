@@ -72,6 +72,11 @@ def database_options(cache: Any, tuning: Tuning) -> Any:
     tables.set_block_size(tuning.block_bytes)
     tables.set_bloom_filter(tuning.bloom_bits, False)
     tables.set_format_version(5)
+    # In blocks: the filter of a whole table is larger than a small cache, and read at each touch.
+    tables.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    tables.set_partition_filters(True)
+    tables.set_metadata_block_size(tuning.block_bytes)
+    tables.set_pin_top_level_index_and_filter(True)
     # What finds blocks grows with the rows stored: it competes for the cache, which is bounded.
     tables.set_cache_index_and_filter_blocks(True)
     tables.set_pin_l0_filter_and_index_blocks_in_cache(True)

@@ -28,7 +28,8 @@ from lowwater.errors import StateError
 from lowwater.state.bag import Bag
 from lowwater.state.codec import Encoded
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.side_columns import Nested, Side, SideColumns
+from lowwater.state.side_columns import Nested, SideColumns
+from lowwater.state.side_format import Side
 from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
@@ -61,33 +62,35 @@ class PackedRows:
     def chunk(self, low: int, high: int) -> bytes:
         """Return the rows ``[low, high)`` as one value."""
         head = _HEAD.pack(self.layout, high - low)
-        side = b"" if self.side is None else self.side.encoded(low, high)
+        side = b"" if self.side is None else self.side.cut(np.array([low, high]))[0]
         return b"".join((head, self.records[low:high].tobytes(), side))
 
     def cut(
-        self, begin: Int64Array, count: int, before: NDArray[np.void] | None = None
+        self, begin: Int64Array, end: int, before: NDArray[np.void] | None = None
     ) -> list[bytes]:
         """Return values of consecutive rows.
 
         Args:
-            begin: The first row of each value, rising from 0.
-            count: How many rows there are.
+            begin: The first row of each value, rising; at least one.
+            end: Behind the last row of the last value.
             before: What each value begins with, if anything; a structured array.
         """
-        bounds = [*begin.tolist(), count]
+        first, width = int(begin[0]), self.records.shape[1]
         heads = np.empty(len(begin), dtype=_HEAD_TYPE)
-        heads["layout"], heads["count"] = self.layout, np.diff(begin, append=count)
+        heads["layout"], heads["count"] = self.layout, np.diff(begin, append=end)
         parts = [heads] if before is None else [before, heads]
         head = np.hstack([part.view(np.uint8).reshape(-1, part.itemsize) for part in parts])
-        if self.side is None and len(begin) == count:  # a row each
-            return rows_as_bytes(np.hstack([head, self.records]))
-        fronts = rows_as_bytes(head)
-        rows, width = self.records.tobytes(), self.records.shape[1]
-        values = []
-        for front, (low, high) in zip(fronts, pairwise(bounds), strict=True):
-            side = b"" if self.side is None else self.side.encoded(low, high)
-            values.append(front + rows[low * width : high * width] + side)
-        return values
+        records = self.records[first:end]
+        if len(begin) == len(records):  # a row each
+            fronts = rows_as_bytes(np.hstack([head, records]))
+        else:
+            data, bounds = records.tobytes(), ((np.append(begin, end) - first) * width).tolist()
+            pairs = zip(rows_as_bytes(head), pairwise(bounds), strict=True)
+            fronts = [front + data[low:high] for front, (low, high) in pairs]
+        if self.side is None:
+            return fronts
+        sides = self.side.cut(np.append(begin, end))
+        return [front + side for front, side in zip(fronts, sides, strict=True)]
 
 
 @final

@@ -18,7 +18,7 @@ from lowwater.state.formats import damaged, decoding
 from lowwater.state.hashed_places import Places, Queue, hashes_of, some_of
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
-from lowwater.state.side_columns import read_side
+from lowwater.state.side_format import read_sides
 from lowwater.state.store import StateStore
 
 _AT_ONCE = 1 << 12
@@ -95,9 +95,7 @@ def _verify_spilled(
             for number, stored_rows in enumerate(parts.sides):
                 records, begin = read_records(stored_rows, of_sides[number])
                 for each in records:
-                    for data, many in each.sides:
-                        if data:
-                            read_side(data, many)
+                    read_sides(each.sides, each.counts)
                     if (each.chunk.records["key"] >= np.diff(first)[each.part]).any():
                         raise damaged(WHAT, "a record is of no key")
                 rows[number] += int(begin[-1])

@@ -10,10 +10,10 @@ import numpy as np
 from lowwater.state.arrays import NONE
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
-from lowwater.state.journal import Due, GroupReader, Groups, Journal
+from lowwater.state.journal import Due, GroupReader, Groups, Journal, fill_pieces
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts, RowCodec
-from lowwater.state.side_columns import read_side
+from lowwater.state.side_format import read_sides
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.table import RowTable
 from lowwater.time import Int64Array
@@ -101,12 +101,7 @@ class StoredRows:
         codec.layouts.expect(record["layouts"])
         for pieces in self.journal.load(store, record["rows"], watermark):
             table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
-            taken = []
-            for piece in pieces:
-                chunk = codec.layouts.read(piece.chunk)
-                codec.fill(piece.rows, chunk, piece.at)
-                taken.append(((piece.rows, chunk.side, piece.at), len(chunk)))
-            codec.side.put([one for one, _ in taken], [count for _, count in taken])
+            fill_pieces(codec, pieces)
         rows = table.restore_prepared()
         self.journal.reschedule()
         _check_count(len(rows), record, self._what)
@@ -141,7 +136,7 @@ def read_keys_of_rows(
     for _, group in GroupReader(store, place, tag, record["rows"], expired):
         for piece in group.pieces:
             chunk = layouts.read(piece.chunk)
-            read_side(chunk.side, len(chunk))
+            read_sides([chunk.side], np.array([len(chunk)]))
             keys.append(chunk.records["key"][piece.at].astype(np.int64))
     every = np.concatenate(keys)
     _check_count(len(every), record, what)

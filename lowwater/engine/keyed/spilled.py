@@ -391,19 +391,14 @@ class SpilledKeys:
         with decoding(_WHAT):
             for each in read:
                 own = side.table.allocate(len(each.chunk))
-                codec.fill(own, each.chunk, np.arange(len(own)))
+                every = np.arange(len(own))
+                codec.fill(own, each.chunk, every)
                 side.kept.convert(own, each.chunk.records)
                 place = each.chunk.records["key"]
                 if (place < 0).any() or (place >= np.diff(first)[each.part]).any():
                     raise damaged(_WHAT, "it is of no key")
                 side.table["key"][own] = ids[first[each.part] + place]
-                taken, counts, low = [], [], 0
-                for stored, count in each.sides:
-                    if stored:
-                        taken.append((own[low : low + count], stored, np.arange(count)))
-                        counts.append(count)
-                    low += count
-                codec.side.put(taken, counts)
+                codec.side.put(own, each.sides, each.counts, every)
                 rows[each.at] = own
         return rows, begin
 

@@ -99,13 +99,15 @@ class ReadRecords:
         chunk: The records.
         part: The part that each is of, by place, int64.
         at: The place of each among all that were read, part by part, int64.
-        sides: Their encoded side columns, part by part, and how many records each has.
+        sides: The encoded side columns of each part.
+        counts: How many records each of these parts has, int64.
     """
 
     chunk: Chunk
     part: Int64Array
     at: Int64Array
-    sides: list[tuple[bytes, int]]
+    sides: list[bytes]
+    counts: Int64Array
 
 
 def read_records(values: Sequence[bytes], layouts: Layouts) -> tuple[list[ReadRecords], Int64Array]:
@@ -135,8 +137,7 @@ def read_records(values: Sequence[bytes], layouts: Layouts) -> tuple[list[ReadRe
         for at, counts, chunk, sides in found:
             parts = some[at]
             places, which = expand_ranges(first[parts], counts)
-            pairs = list(zip(sides, counts.tolist(), strict=True))
-            read.append(ReadRecords(chunk, parts[which], places, pairs))
+            read.append(ReadRecords(chunk, parts[which], places, sides, counts))
         return read, first
 
 
@@ -159,6 +160,8 @@ def read_part_keys(
     """
     with decoding(_WHAT):
         read, first = read_records(values, layouts)
-        return [
-            (each.at, key_columns(each.chunk, each.sides, layouts, kinds)) for each in read
-        ], first
+        columns = []
+        for each in read:
+            pairs = list(zip(each.sides, each.counts.tolist(), strict=True))
+            columns.append((each.at, key_columns(each.chunk, pairs, layouts, kinds)))
+        return columns, first

@@ -20,7 +20,7 @@ from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Chunk, Layouts, PackedRows
-from lowwater.state.side_columns import Side, read_side
+from lowwater.state.side_format import Side, read_sides
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME, Int64Array
 
@@ -224,7 +224,8 @@ class KeyReader:
     def add(self, piece: Piece) -> None:
         """Add the keys of a block."""
         chunk = self._layouts.read(piece.chunk)
-        objects = read_side(chunk.side, len(chunk))["objects"]
+        sides = read_sides([chunk.side], np.array([len(chunk)]))
+        objects = sides[0].objects if sides else {}
         types = {name: kind for name, _, kind in self._layouts.known[chunk.layout]}
         self._ids.append(piece.rows)
         for at, part in enumerate(self._parts):
@@ -232,8 +233,8 @@ class KeyReader:
             if name in types:
                 part.append(_packed(chunk, name, types).take(piece.at))
             else:  # side columns leave out what is null in all rows
-                values = objects.get(name, [None] * len(chunk))
-                part.append(Column(object_array(values)[piece.at]))
+                values = objects.get(name, np.full(len(chunk), None, dtype=object))
+                part.append(Column(values[piece.at]))
 
     def columns(self) -> tuple[Int64Array, tuple[Column, ...]]:
         """Return (ids, rising; a column for each part).

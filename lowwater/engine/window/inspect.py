@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -24,6 +26,7 @@ from lowwater.engine.window.persistence import (
     WINDOWS_GONE,
     read_facts,
 )
+from lowwater.engine.window.retractions import read_nested
 from lowwater.engine.window.spilled_format import (
     is_queued,
     places_of,
@@ -38,7 +41,7 @@ from lowwater.state.hashed_places import Places, hashes_of
 from lowwater.state.journal import GroupReader
 from lowwater.state.key_layout import StoredPlace, encode_int64, prefix_range
 from lowwater.state.row_codec import Layouts
-from lowwater.state.side_columns import read_side
+from lowwater.state.side_format import read_sides
 from lowwater.state.store import StateStore
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add_array
 
@@ -139,7 +142,7 @@ class InspectedWindows:
         for _, blocks in reader:
             for piece in blocks.pieces:
                 chunk = layouts.read(piece.chunk)
-                held = _held(chunk.side, len(chunk), panes)
+                held = _held([chunk.side], np.array([len(chunk)]), panes)
                 live = piece.at.tolist()
                 found.append(
                     (
@@ -193,13 +196,7 @@ class InspectedWindows:
                 records = part.chunk.records.copy()
                 records["key"] = key_of[part.part]
                 np.add.at(count, records["key"], 1)
-                held: dict[str, list[Any]] = {}
-                low = 0
-                for side, length in part.sides:
-                    for name, values in _held(side, length, panes).items():
-                        column = held.setdefault(name, [None] * len(records))
-                        column[low : low + length] = values
-                    low += length
+                held = _held(part.sides, part.counts, panes)
                 found.append((records, held, columns))
             if (count != read.windows).any():
                 raise damaged("a stored key", "it has another number of windows")
@@ -261,19 +258,24 @@ class InspectedWindows:
         return table.filter(pa.array(~records["finished"])) if open_only else table
 
 
-def _held(side: bytes, count: int, panes: Layouts) -> dict[str, list[Any]]:
+def _held(sides: Sequence[bytes], counts: Int64Array, panes: Layouts) -> dict[str, list[Any]]:
     """Return the lists and objects of windows, by column; see that their panes can be read."""
-    parts = read_side(side, count)
-    held: dict[str, list[Any]] = dict(parts["objects"])
-    for name, (values, _, counts) in parts["bags"].items():
-        bounds = np.concatenate(([0], np.cumsum(counts))).tolist()
-        held[name] = [values[bounds[at] : bounds[at + 1]].tolist() for at in range(count)]
-    if parts["nested"] is not None:
-        counts, data = parts["nested"]
-        chunk = panes.read(data)
-        if len(chunk) != int(counts.sum()):
-            raise damaged("the stored state", "panes that were emitted belong to no window")
-        read_side(chunk.side, len(chunk))
+    held: dict[str, list[Any]] = {}
+    total = int(counts.sum())
+    for side in read_sides(sides, counts):
+        places = side.rows.tolist()
+        found: dict[str, list[Any]] = {name: each.tolist() for name, each in side.objects.items()}
+        for name, (values, _, of_each) in side.bags.items():
+            bounds = np.concatenate(([0], np.cumsum(of_each))).tolist()
+            found[name] = [values[low:high].tolist() for low, high in pairwise(bounds)]
+        for name, each in found.items():
+            column = held.setdefault(name, [None] * total)
+            for place, value in zip(places, each, strict=True):
+                column[place] = value
+        if side.nested is not None:
+            of_each, data = side.nested
+            for read in read_nested(data, panes, int(of_each.sum())):
+                read_sides(read.sides, read.counts)
     return held
 
 

@@ -14,7 +14,7 @@ from lowwater.engine.window.window_state import PLACE, WindowState
 from lowwater.state.arrays import NONE, mixed, run_starts
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
-from lowwater.state.journal import Journal, Piece
+from lowwater.state.journal import Journal, Piece, fill_pieces
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -185,16 +185,11 @@ class StoredState:
         table, codec = self._state.table, self._state.codec
         rows = np.concatenate([piece.rows for piece in pieces]) if pieces else NONE
         table.prepare(rows, codec.filled())
-        found, taken, counts = [], [], []
-        for piece in pieces:
-            chunk = codec.layouts.read(piece.chunk)
-            codec.fill(piece.rows, chunk, piece.at)
-            found.append((piece.rows, chunk.records[PLACE][piece.at]))
-            if chunk.side:
-                taken.append((piece.rows, chunk.side, piece.at))
-                counts.append(len(chunk))
-        codec.side.put(taken, counts)
-        return found
+        chunks = fill_pieces(codec, pieces)
+        return [
+            (piece.rows, chunk.records[PLACE][piece.at])
+            for piece, chunk in zip(pieces, chunks, strict=True)
+        ]
 
     def _forget(self, kept: NDArray[np.bool_]) -> None:
         self._keys.forget(kept)

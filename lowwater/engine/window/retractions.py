@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -15,7 +16,7 @@ from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, expand_ranges
 from lowwater.state.bag import Bag
 from lowwater.state.formats import damaged
-from lowwater.state.row_codec import Chunk, PackedRows, RowCodec
+from lowwater.state.row_codec import Chunk, Layouts, PackedRows, RowCodec
 from lowwater.state.table import Field, RowTable
 from lowwater.time import Int64Array
 
@@ -149,20 +150,22 @@ class ShownPanes:
         counts = np.bincount(which, minlength=len(rows)).astype(np.int64)
         return self.codec.pack(panes[order]), counts
 
-    def attach(self, rows: Int64Array, data: bytes, counts: Int64Array, at: Int64Array) -> None:
+    def attach(
+        self, rows: Int64Array, values: Sequence[bytes], counts: Int64Array, at: Int64Array
+    ) -> None:
         """Give windows without panes those that were stored with them; see ``Nested``."""
-        chunk = self._read(data, int(counts.sum()))
         begins = np.cumsum(counts) - counts
         places, which = expand_ranges(begins[at], counts[at])
         panes = self._panes.allocate(len(places))
-        self.codec.fill(panes, chunk, places)
-        self.codec.side.put([(panes, chunk.side, places)], [len(chunk)])
+        pane_at = np.full(int(counts.sum()), -1)
+        pane_at[places] = panes
+        for read in read_nested(values, self.codec.layouts, len(pane_at)):
+            filled = pane_at[read.rows]
+            some = np.flatnonzero(filled >= 0)
+            filled = filled[some]
+            self.codec.fill(filled, read.chunk, some)
+            self.codec.side.put(filled, read.sides, read.counts, some)
         self._link(rows[which], panes)
-
-    def check(self, data: bytes, count: int) -> None:
-        """Raise ``StateError`` unless a chunk holds so many panes."""
-        chunk = self._read(data, count)
-        self.codec.side.check(chunk.side, len(chunk))
 
     def record(self, written: Callable[[pa.DataType | None], Any]) -> dict[str, Any]:
         """Return what :meth:`expect` needs to know."""
@@ -182,12 +185,6 @@ class ShownPanes:
         for name in self.types.keys() - self._lists:
             self._make_room(name, dtypes.get(f"value:{name}", np.dtype(object)))
         self.codec.layouts.expect(record["layouts"])
-
-    def _read(self, data: bytes, count: int) -> Chunk:
-        chunk = self.codec.layouts.read(data)
-        if len(chunk) != count:
-            raise damaged("a stored row", f"it has {len(chunk)} of {count} panes")
-        return chunk
 
     def _check(self, rows: Int64Array) -> None:
         """Assert that each pane kept is on the chain of just one of the windows, all live ones."""
@@ -250,6 +247,48 @@ class ShownPanes:
 
     def _has_values(self, name: str) -> bool:
         return bool(self._panes[f"valid:{name}"][self._panes.live()].any())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReadPanes:
+    """Panes that were read, and that have one layout.
+
+    Args:
+        rows: Their places among all that were read, int64.
+        chunk: The panes.
+        sides: The encoded side columns of each value.
+        counts: How many panes each of these values has, int64.
+    """
+
+    rows: Int64Array
+    chunk: Chunk
+    sides: list[bytes]
+    counts: Int64Array
+
+
+def read_nested(values: Sequence[bytes], layouts: Layouts, count: int) -> list[ReadPanes]:
+    """Read panes that were stored with windows.
+
+    Args:
+        values: The stored values, one after the other.
+        layouts: The layouts that panes were packed in.
+        count: How many panes there are in all of them.
+
+    Raises:
+        StateError: They are damaged, or not so many.
+    """
+    found = layouts.read_many(values) if values else []
+    of_values = np.zeros(len(values), dtype=np.int64)
+    for at, counts, _, _ in found:
+        of_values[at] = counts
+    if int(of_values.sum()) != count:
+        raise damaged("a stored row", f"it has {int(of_values.sum())} of {count} panes")
+    first = np.cumsum(of_values) - of_values
+    return [
+        ReadPanes(expand_ranges(first[at], counts)[0], chunk, sides, counts)
+        for at, counts, chunk, sides in found
+    ]
 
 
 def _nothing_of(dtype: np.dtype[Any]) -> int | None:

@@ -282,12 +282,14 @@ class ReadWindows:
     Args:
         chunk: The windows.
         part: The part that each is of, by place, int64.
-        sides: Of each part, its encoded side columns, and how many windows it has.
+        sides: The encoded side columns of each part.
+        counts: How many windows each of these parts has, int64.
     """
 
     chunk: Chunk
     part: Int64Array
-    sides: list[tuple[bytes, int]]
+    sides: list[bytes]
+    counts: Int64Array
 
 
 def pack_parts(packed: PackedRows, begin: Int64Array, waits: NDArray[np.void]) -> list[bytes]:
@@ -318,6 +320,5 @@ def read_parts(values: Sequence[bytes], layouts: Layouts) -> list[ReadWindows]:
         for at, counts, chunk, sides in layouts.read_many([v[WAITS.itemsize :] for v in values]):
             if (chunk.records["start"] >= chunk.records["end"]).any():
                 raise damaged(_WHAT, "it ends before it starts")
-            pairs = list(zip(sides, counts.tolist(), strict=True))
-            found.append(ReadWindows(chunk, repeated(at, counts), pairs))
+            found.append(ReadWindows(chunk, repeated(at, counts), sides, counts))
         return found

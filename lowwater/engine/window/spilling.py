@@ -455,15 +455,10 @@ class SpilledWindows:
             keys = of_part[part.part]
             with decoding(_WHAT):
                 rows = table.allocate(len(part.chunk))
-                state.codec.fill(rows, part.chunk, np.arange(len(rows)))
+                every = np.arange(len(rows))
+                state.codec.fill(rows, part.chunk, every)
                 table["key"][rows] = keys
-                taken, counts, low = [], [], 0
-                for side, count in part.sides:
-                    if side:
-                        taken.append((rows[low : low + count], side, np.arange(count)))
-                        counts.append(count)
-                    low += count
-                state.codec.side.put(taken, counts)
+                state.codec.side.put(rows, part.sides, part.counts, every)
             state.readmit(rows)
             np.subtract.at(self._away, keys, 1)
             found.append(rows)

@@ -14,7 +14,7 @@ from lowwater.errors import StateError
 from lowwater.state import blocks as blocks_module
 from lowwater.state import journal as journal_module
 from lowwater.state.arrays import NONE
-from lowwater.state.journal import Journal
+from lowwater.state.journal import Journal, fill_pieces
 from lowwater.state.key_layout import END, StoredPlace, split_key
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.row_codec import RowCodec
@@ -92,10 +92,7 @@ class Kept:
         for pieces in self.journal.load(self.store, limit, self.expired):
             rows: list[Int64Array] = [piece.rows for piece in pieces]
             self.table.prepare(np.concatenate(rows or [NONE]))
-            for piece in pieces:
-                chunk = self.codec.layouts.read(piece.chunk)
-                self.codec.fill(piece.rows, chunk, piece.at)
-                self.codec.side.put([(piece.rows, chunk.side, piece.at)], [len(chunk)])
+            fill_pieces(self.codec, pieces)
         self.table.restore_prepared()
         self.journal.reschedule()
 

@@ -11,7 +11,6 @@ from lowwater.errors import StateError
 from lowwater.state.bag import Bag
 from lowwater.state.codec import encode
 from lowwater.state.row_codec import PackedRows, RowCodec
-from lowwater.state.side_columns import read_side
 from lowwater.state.table import Field, RowTable
 
 
@@ -70,7 +69,7 @@ def test_chunks_of_any_size_are_filled_as_they_were() -> None:
             chunk = other_codec.layouts.read(packed.chunk(low, high))
             at = np.arange(high - low)
             other_codec.fill(into[low:high], chunk, at)
-            other_codec.side.put([(into[low:high], chunk.side, at)], [len(chunk)])
+            other_codec.side.put(into[low:high], [chunk.side], np.array([len(chunk)]), at)
             assert chunk.records["twice"].tolist() == (2 * rows[low:high]).tolist()
         expected = content(table, bag, rows)
         expected[3] = [7] * 11  # it is left out
@@ -86,7 +85,7 @@ def test_some_rows_of_a_chunk() -> None:
     at = np.array([2, 3, 7])
     into = other.allocate(3)
     other_codec.fill(into, chunk, at)
-    other_codec.side.put([(into, chunk.side, at)], [len(chunk)])
+    other_codec.side.put(into, [chunk.side], np.array([len(chunk)]), at)
     table["again"][rows] = 7
     assert content(other, other_bag, into) == content(table, bag, rows[at])
 
@@ -140,12 +139,6 @@ def test_a_column_that_the_pipeline_does_not_have_is_refused() -> None:
     other.layouts.expect(codec.layouts.known)
     with pytest.raises(StateError, match="a column 'flag' that the pipeline does not"):
         other.fill(np.arange(2), chunk, np.arange(2))
-
-
-@pytest.mark.parametrize("stored", [[], 1, {"more": {}}, {"objects": {}, "more": {}}, {1: {}}])
-def test_side_columns_of_no_known_name_are_refused(stored: Any) -> None:
-    with pytest.raises(StateError, match="what it holds has no names"):
-        read_side(encode(stored), 1)
 
 
 def test_no_rows() -> None:
