@@ -148,6 +148,8 @@ class Queue:
         """Return an instant after ``to`` that no later name comes before."""
         if to >= END_OF_TIME:
             return END_OF_TIME
+        if self.first > to:
+            return self.first
         firsts = [next(scan, None) for scan in self._places.scans(store, encode_instant(to + 1))]
         return min(
             (decode_instant(one[0]) for one in firsts if one is not None), default=END_OF_TIME
@@ -203,12 +205,14 @@ def merged(
     each = max(1, most // max(1, len(scans)))
     ahead = {at: list(islice(scan, each)) for at, scan in enumerate(scans)}
     while ahead := {at: rows for at, rows in ahead.items() if rows}:
-        last = min(rows[-1] for rows in ahead.values())
+        # A scan that ended had fewer rows than were asked for: it holds back no other one.
+        last = min((rows[-1] for rows in ahead.values() if len(rows) >= each), default=None)
         found: list[tuple[bytes, bytes]] = []
         for at, rows in ahead.items():
-            taken = bisect_right(rows, last)
+            taken = len(rows) if last is None else bisect_right(rows, last)
             found += rows[:taken]
-            ahead[at] = rows[taken:] or list(islice(scans[at], each))
+            # Filled up, all of them: or the one with the fewest left would cut the next turn short.
+            ahead[at] = rows[taken:] + list(islice(scans[at], taken))
         found.sort()
         yield found
 

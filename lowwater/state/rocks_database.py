@@ -34,6 +34,8 @@ except ImportError as error:
 
 RESTORE = "Restore the directory from a copy, or empty it to start from the beginning"
 
+# Who asks for the first row alone does not wait for hundreds.
+_FIRST_ROWS = 4
 _CHUNK_ROWS = 512
 _CHUNK_BYTES = 1 << 20
 _FULL = ("No space left", "File too large", "quota")
@@ -139,20 +141,22 @@ class Scan:
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield rows to the end, or raise: the database's own iterators end at an error."""
-        while chunk := self._chunk():
+        most = _FIRST_ROWS
+        while chunk := self._chunk(most):
             yield from chunk
+            most = min(2 * most, _CHUNK_ROWS)
 
     def close(self) -> None:
         self._rows = None
 
-    def _chunk(self) -> list[tuple[bytes, bytes]]:
+    def _chunk(self, most: int) -> list[tuple[bytes, bytes]]:
         rows = self._rows
         if rows is None:
             raise StateError("the state store was closed during a scan", where=str(self._path))
         is_valid, key_of, value_of, go_on = rows.valid, rows.key, rows.value, rows.next
         chunk: list[tuple[bytes, bytes]] = []
         size = 0
-        while size < _CHUNK_BYTES and len(chunk) < _CHUNK_ROWS and is_valid():
+        while size < _CHUNK_BYTES and len(chunk) < most and is_valid():
             value = value_of()
             chunk.append((key_of(), value))
             size += len(value)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import StateError
+from lowwater.state.arrays import distinct
 from lowwater.state.bag import Bag
 from lowwater.state.codec import Encoded
 from lowwater.state.formats import damaged, decoding
@@ -185,9 +186,10 @@ class Layouts:
             if not heads["count"].all():
                 raise damaged(_WHAT, "it is no row")
             found = []
-            for number in np.unique(heads["layout"]).tolist():
+            layouts = heads["layout"].astype(np.int64)
+            for number in distinct(layouts).tolist():
                 dtype = self.dtype(number)
-                at = np.flatnonzero(heads["layout"] == number)
+                at = np.flatnonzero(layouts == number)
                 counts = heads["count"][at].astype(np.int64)
                 ends = (size + counts * dtype.itemsize).tolist()
                 some = [(values[place], end) for place, end in zip(at.tolist(), ends, strict=True)]

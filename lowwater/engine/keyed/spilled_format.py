@@ -5,8 +5,8 @@
     parts   (key group | hash of the key)            ->  all records of the keys of that hash
     queues  (key group | instant | hash of the key)  ->  nothing
 
-    part    due i64 | due at the right i64 | hold i64 | bytes u32, keys | bytes u32, records of
-            each side
+    part    due i64 | due at the right i64 | hold i64 | bytes u32 of the keys, and of each side |
+            keys | records of each side
 
 A hash mostly has one key. ``key`` of a stored record is the place of its key among those of the
 part. Where records of the left side refer to rows of the right one, they are stored with the place
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
 from typing import final
 
 import numpy as np
@@ -27,14 +26,14 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.stored_keys import Kinds, key_columns
 from lowwater.state.arrays import expand_ranges
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.row_codec import Chunk, Layouts, joined
+from lowwater.state.row_codec import Chunk, Layouts, joined, rows_as_bytes
 from lowwater.time import Int64Array
 
 WAITS = np.dtype([("due", "<i8"), ("right", "<i8"), ("hold", "<i8")])
 """What the records of a part wait for first: the watermark, that of the right side; and their hold.
 """
 
-_LENGTH = Struct("<I")
+_LENGTH = np.dtype("<u4")
 _WHAT = "a stored row of a stage"
 
 
@@ -55,14 +54,13 @@ class StoredParts:
 
     def values(self) -> list[bytes]:
         """Return the parts as they are stored."""
-        waits = self.waits.tobytes()
-        size = WAITS.itemsize
-        pieces = zip(self.keys, *self.sides, strict=True)
-        return [
-            waits[at * size : (at + 1) * size]
-            + b"".join([_LENGTH.pack(len(one)) + one for one in each])
-            for at, each in enumerate(pieces)
-        ]
+        columns = [self.keys, *self.sides]
+        lengths = np.empty((len(self.keys), len(columns)), dtype=_LENGTH)
+        for at, column in enumerate(columns):
+            lengths[:, at] = list(map(len, column))
+        waits = np.ascontiguousarray(self.waits).view(np.uint8).reshape(len(lengths), -1)
+        heads = rows_as_bytes(np.hstack([waits, lengths.view(np.uint8)]))
+        return list(map(b"".join, zip(heads, *columns, strict=True)))
 
     @classmethod
     def read(cls, values: Sequence[bytes], sides: int) -> StoredParts:
@@ -76,17 +74,20 @@ class StoredParts:
             StateError: One is damaged.
         """
         with decoding(_WHAT):
-            size = WAITS.itemsize
-            waits = joined([value[:size] for value in values], size).reshape(-1).view(WAITS)
-            pieces: list[list[bytes]] = [[] for _ in range(1 + sides)]
-            for value in values:
-                at = size
-                for each in pieces:
-                    (length,) = _LENGTH.unpack_from(value, at)
-                    at += _LENGTH.size + length
-                    each.append(value[at - length : at])
-                if at != len(value):
-                    raise damaged(_WHAT, f"it has {len(value)} bytes, not {at}")
+            size = WAITS.itemsize + (1 + sides) * _LENGTH.itemsize
+            heads = joined([value[:size] for value in values], size)
+            waits = heads[:, : WAITS.itemsize].copy().reshape(-1).view(WAITS)
+            lengths = heads[:, WAITS.itemsize :].copy().view(_LENGTH).astype(np.int64)
+            bounds = size + np.cumsum(lengths, axis=1)
+            ends = list(map(len, values))
+            if (bounds[:, -1] != ends).any():
+                raise damaged(_WHAT, "it has another number of bytes than it says")
+            pieces = []
+            low = [size] * len(values)
+            for high in bounds.T.tolist():
+                cuts = zip(values, low, high, strict=True)
+                pieces.append([value[begin:end] for value, begin, end in cuts])
+                low = high
             return cls(waits, pieces[0], pieces[1:])
 
 

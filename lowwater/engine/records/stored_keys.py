@@ -14,7 +14,7 @@ from lowwater.engine.records.columns import Column, type_from_bytes, type_to_byt
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
-from lowwater.state.arrays import NONE, object_array, widened
+from lowwater.state.arrays import NONE, distinct, object_array, widened
 from lowwater.state.codec import decode, encode, encode_each, encode_slices
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
@@ -89,7 +89,7 @@ class StoredKeys:
         rows.cover(rows.keys.capacity)
         ids = ids[~rows.wanted[ids]]
         if ids.size:
-            ids = np.unique(ids)
+            ids = distinct(ids)
             rows.wanted[ids] = True
             rows.count += len(ids)
             self._journal.touch(ids)
@@ -97,7 +97,7 @@ class StoredKeys:
     def drop(self, ids: Int64Array) -> None:
         """Mark stored keys among these to be deleted at the next commit; ids may repeat."""
         rows = self._rows
-        ids = np.unique(ids[ids < len(rows.wanted)])
+        ids = distinct(ids[ids < len(rows.wanted)])
         ids = ids[rows.wanted[ids]]
         if ids.size:
             rows.wanted[ids] = False

@@ -167,8 +167,10 @@ class TimedParts:
     def __init__(self, found: Iterator[list[tuple[bytes, bytes]]], lateness: int) -> None:
         self._found = found
         self._lateness = lateness
+        # What was read and not taken, and from where on: what was taken goes as more is read.
         self._read: list[tuple[bytes, bytes]] = []
         self._times: Int64Array = np.zeros(0, dtype=np.int64)
+        self._from = 0
         self.until = START_OF_TIME
         """All that is due until then has been read."""
 
@@ -180,16 +182,15 @@ class TimedParts:
             return
         ends = decode_int64(joined([name for name, _ in more], PART_BYTES)[:, 1:9])
         times = saturating_add_array(ends, self._lateness)
-        self._read += more
-        self._times = np.concatenate([self._times, times])
+        self._read = self._read[self._from :] + more
+        self._times = np.concatenate([self._times[self._from :], times])
+        self._from = 0
         self.until = int(times[-1]) - 1
 
     def take(self, until: int) -> list[tuple[bytes, bytes]]:
         """Return what is due until a time, and was not taken."""
-        count = int(np.searchsorted(self._times, until, side="right"))
-        taken, self._read = self._read[:count], self._read[count:]
-        self._times = self._times[count:]
-        return taken
+        low, self._from = self._from, int(np.searchsorted(self._times, until, side="right"))
+        return self._read[low : self._from]
 
 
 @final
