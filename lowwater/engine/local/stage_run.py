@@ -25,7 +25,7 @@ from lowwater.engine.records.steps import (
     LateBatch,
     PaneBatch,
 )
-from lowwater.kernels import count_records
+from lowwater.kernels import count_bundle
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME, Int64Array
@@ -134,7 +134,7 @@ class StageRun:
         """Process bundles."""
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
-            count_records(len(incoming.bundle))
+            count_bundle(len(incoming.bundle))
             metrics.arrived += len(incoming.bundle)
             times = incoming.bundle.times
             kept = None

@@ -108,8 +108,12 @@ def test_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     ("wanted", "installed", "said"),
     [
         (None, False, "install lowwater[fast] for compiled ones"),
-        (None, True, "the compiled ones are loaded after 500,000 records"),
-        ("", True, "the compiled ones are loaded after 500,000 records"),
+        (
+            None,
+            True,
+            "the compiled ones are loaded after 4,000,000 records, sooner in small bundles",
+        ),
+        ("", True, "the compiled ones are loaded after 4,000,000 records, sooner in small bundles"),
         ("numba", True, "the compiled ones are loaded before the first record"),
         ("numba", False, "install lowwater[fast] for compiled ones"),
         ("numpy", True, "LOWWATER_KERNELS=numpy"),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import lowwater as lw
 import lowwater.kernels
 from lowwater.errors import InvalidArgument, PipelineWarning
-from lowwater.kernels import Kernels, compiled, compiler, plain
+from lowwater.kernels import BUNDLE_COUNTS, Kernels, compiled, compiler, count_bundle, plain
 from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
 from lowwater.state.xxh64 import hash_bytes
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -501,6 +501,19 @@ def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
         lowwater.kernels.use("numba")
 
 
+def test_a_bundle_counts_for_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small bundles gain more from a record: what a loop saves is saved once a bundle."""
+    counted: list[int] = []
+    monkeypatch.setattr(lowwater.kernels, "count_records", counted.append)
+    monkeypatch.setattr(lowwater.kernels._CHOICE, "is_final", False)
+    for records in (0, 1, 50_000):
+        count_bundle(records)
+    assert counted == [BUNDLE_COUNTS, BUNDLE_COUNTS + 1, BUNDLE_COUNTS + 50_000]
+    monkeypatch.setattr(lowwater.kernels._CHOICE, "is_final", True)
+    count_bundle(1)
+    assert len(counted) == 3
+
+
 def test_long_texts_count_for_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of a megabyte are worth loading what hashes them; short ones count for nothing."""
     counted: list[int] = []
@@ -510,4 +523,4 @@ def test_long_texts_count_for_many_records(monkeypatch: pytest.MonkeyPatch) -> N
         hash_bytes(b"x" * 65_535, starts, np.array([length, 1], dtype=np.int64))
     assert counted == []
     hash_bytes(b"x" * 1_000_000, starts, np.array([1, 1_000_000], dtype=np.int64))
-    assert counted == [62_500]
+    assert counted == [500_000]

@@ -30,7 +30,7 @@ def sides(draw: st.DrawFn) -> tuple[Side, int]:
         counts = draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows))
         dtype = np.dtype(draw(_DTYPES))
         numbers = np.arange(sum(counts)) % 2 if dtype.kind == "b" else np.arange(sum(counts))
-        held = boxed([draw(_OBJECTS) for _ in numbers]) if dtype == object else numbers
+        held = boxed([draw(_OBJECTS) for _ in numbers]) if dtype.kind == "O" else numbers
         bags[name] = (held.astype(dtype), np.arange(sum(counts)) * 7, begins(counts))
     nested = None
     if draw(st.booleans()):
