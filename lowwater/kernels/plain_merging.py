@@ -111,6 +111,8 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     if len(start) == 1:
         only = np.arange(int(start[0]), int(start[0]) + int(count[0]), dtype=np.int64)
         return only, np.zeros(len(only), dtype=np.int64)
+    if (count == 1).all():
+        return start.copy(), np.arange(len(start), dtype=np.int64)
     which = repeated(np.arange(len(start), dtype=np.int64), count)
     begins = np.cumsum(count) - count
     inside = np.arange(len(which), dtype=np.int64) - begins[which]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias, assert_never, final
 
 import numpy as np
@@ -421,13 +422,18 @@ def record_hashes(bundle: Bundle) -> Int64Array:
     """Return a hash of each record, int64: a null is like a column that is not there."""
     total = np.zeros(len(bundle), dtype=np.uint64)
     for name, column in bundle.values.items():
-        salt = hash_values([Column.of_objects([name])])
         hashes = _hashes(column)
-        hashes = mixed([hashes.view(np.int64), np.full(len(bundle), salt.view(np.int64)[0])])
+        hashes = mixed([hashes.view(np.int64), np.full(len(bundle), _salt(name))])
         if column.valid is not None:
             hashes = np.where(column.valid, hashes, np.uint64(0))
         total += hashes
     return total.view(np.int64)
+
+
+@lru_cache(maxsize=1_000)
+def _salt(name: str) -> int:
+    """Return a hash of a column's name, int64: a bundle of a few records has as many columns."""
+    return int(hash_values([Column.of_objects([name])]).view(np.int64)[0])
 
 
 def _hashes(column: Column) -> NDArray[np.uint64]:

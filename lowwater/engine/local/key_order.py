@@ -47,18 +47,27 @@ def with_order(records: Records, stage: Stage) -> Records:
 def in_order(records: Records, stage: Stage) -> Records:
     """Sort a stage's output. O(n log n)."""
     at, whose = _order(records, stage)
-    by = np.lexsort((whose, at)).astype(np.int64)
-    return records if (by[1:] > by[:-1]).all() else records.take(by)
+    sooner, equal = at[1:] < at[:-1], at[1:] == at[:-1]
+    if not (sooner | (equal & (whose[1:] < whose[:-1]))).any():
+        return records
+    return records.take(np.lexsort((whose, at)).astype(np.int64))
 
 
 def _order(records: Records, stage: Stage) -> tuple[Int64Array, Int64Array]:
     name = PANE_TIME if stage.work.emits_panes else EMITTED_TIME
     whose = hash_keys([records.columns[name] for name in stage.key_names]).view(np.int64)
+    data: Int64Array = records.columns[name].data
+    if (data[1:] >= data[:-1]).all():
+        return data, whose
     by = np.argsort(whose, kind="stable")
-    key = np.zeros(len(by), dtype=np.int64)
-    key[1:] = np.cumsum(whose[by[1:]] != whose[by[:-1]])
+    same = whose[by[1:]] == whose[by[:-1]]
+    ordered = data[by]
+    if not (same & (ordered[1:] < ordered[:-1])).any():
+        return data, whose
     # The latest time so far of each key, so that its records stay in their order.
-    times, place = np.unique(records.columns[name].data[by], return_inverse=True)
+    key = np.zeros(len(by), dtype=np.int64)
+    key[1:] = np.cumsum(~same)
+    times, place = np.unique(ordered, return_inverse=True)
     latest = np.maximum.accumulate(key * len(times) + place) - key * len(times)
     at = np.empty(len(by), dtype=np.int64)
     at[by] = times[latest]

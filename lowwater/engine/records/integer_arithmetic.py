@@ -100,7 +100,6 @@ def with_columns(
     """
     import narwhals as nw
 
-    frame = nw.from_native(table, eager_only=True)
     every = [*unnamed, *named.values()]
     if not computes(every):
         return _with_columns(table, unnamed, named)
@@ -111,6 +110,7 @@ def with_columns(
     made = _with_columns(wide, computed, computed_named)
     if wide is table:
         return made
+    frame = nw.from_native(table, eager_only=True)
     names = frame.head(0).select(*unnamed, **named).columns
     untouched = [one for one in table.column_names if one not in names]
     kept = frame.select(
