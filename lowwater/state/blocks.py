@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import InternalError
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, widened
 from lowwater.time import Int64Array
 
@@ -58,11 +60,28 @@ class Blocks:
         """Return the key groups of the live copies of rows that have one."""
         return self._group[self._of_row[rows]]
 
-    def add(self, group: int, rows: Int64Array) -> int:
-        """Add a block with the live copies of rows that have none; return its sequence number."""
-        sequence = self.next
-        self.load(group, sequence, rows, rows)
-        return sequence
+    def add(self, groups: Int64Array, rows: Int64Array, bounds: Int64Array) -> range:
+        """Add blocks with the live copies of rows that have none; return their sequence numbers.
+
+        Args:
+            groups: The key group of each block.
+            rows: The rows, block by block.
+            bounds: Where each block begins in them, and where the last one ends.
+        """
+        count = len(groups)
+        while len(self._free) < count:
+            self._grow()
+        blocks = [self._free.pop() for _ in range(count)]
+        sequences = range(self.next, self.next + count)
+        counts = np.diff(bounds)
+        self._sequence[blocks], self._group[blocks] = sequences, groups
+        self._count[blocks] = self._live[blocks] = counts
+        numbers = rows.astype(np.uint32)
+        for block, (low, high) in zip(blocks, pairwise(bounds.tolist()), strict=True):
+            self._rows[block] = numbers[low:high].copy()  # or all live as long as the last of them
+        self._of_row[rows] = repeated(np.array(blocks, dtype=np.int64), counts)
+        self.next = sequences.stop
+        return sequences
 
     def load(self, group: int, sequence: int, rows: Int64Array, live: Int64Array) -> None:
         """Add a block that is stored: its rows, and those whose live copies it has."""

@@ -18,17 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from struct import Struct
 from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import NONE, run_starts, widened
 from lowwater.state.blocks import FULL, Blocks
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, prefix_range
-from lowwater.state.row_codec import Chunk, PackedRows, RowCodec
+from lowwater.state.row_codec import Chunk, PackedRows, RowCodec, rows_as_bytes
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
@@ -36,7 +38,7 @@ Groups: TypeAlias = Callable[[Int64Array], NDArray[np.integer[Any]]]
 Due: TypeAlias = Callable[[Int64Array], Int64Array]
 
 _SEQUENCE = Struct(">Q")
-_COUNT = Struct("<I")
+_COUNT = np.dtype("<u4")
 _ROW = np.dtype("<u4")
 _EXPIRY = np.dtype("<i8")
 _WHAT = "a block of stored rows"
@@ -91,6 +93,14 @@ def fill_pieces(codec: RowCodec, pieces: list[Piece]) -> list[Chunk]:
         np.concatenate([NONE, *(at + piece.at for at, piece in zip(first, pieces, strict=True))]),
     )
     return chunks
+
+
+def _block_starts(groups: Int64Array) -> Int64Array:
+    """Return where blocks begin: of one group each, and full at most."""
+    first = run_starts(groups)
+    begin = np.flatnonzero(first)
+    inside = np.arange(len(groups)) - repeated(begin, np.diff(begin, append=len(groups)))
+    return np.flatnonzero(inside % FULL == 0)
 
 
 @final
@@ -269,19 +279,18 @@ class Journal:
         if self._due is not None:
             expiry = self._due(rows).astype(_EXPIRY, copy=False)
             self._latest[rows] = np.maximum(self._latest[rows], expiry)
-        begin = np.flatnonzero(run_starts(groups)).tolist()
-        keys, values = [], []
-        for start, stop in zip(begin, [*begin[1:], len(rows)], strict=True):
-            group = int(groups[start])
-            for low in range(start, stop, FULL):
-                high = min(stop, low + FULL)
-                parts = [_COUNT.pack(high - low), numbers[low:high].tobytes()]
-                if expiry is not None:
-                    parts.append(expiry[low:high].tobytes())
-                values.append(b"".join((*parts, packed.chunk(low, high))))
-                sequence = self._blocks.add(group, rows[low:high])
-                keys.append(self._key(group, sequence))
-        batch.put(keys, values)
+        begin = _block_starts(groups)
+        bounds = np.append(begin, len(rows))
+        counts = np.diff(bounds)
+        pieces = [rows_as_bytes(counts.astype(_COUNT).view(np.uint8).reshape(len(counts), -1))]
+        for column in (numbers,) if expiry is None else (numbers, expiry):
+            data, ends = column.tobytes(), (bounds * column.dtype.itemsize).tolist()
+            pieces.append([data[low:high] for low, high in pairwise(ends)])
+        values = list(map(b"".join, zip(*pieces, packed.cut(begin, len(rows)), strict=True)))
+        of_blocks = groups[begin]
+        sequences = self._blocks.add(of_blocks, rows, bounds)
+        pairs = zip(of_blocks.tolist(), sequences, strict=True)
+        batch.put([self._key(group, sequence) for group, sequence in pairs], values)
 
     def _delete_dead(self, batch: Batch) -> None:
         """Delete blocks without live copies, and deletions of which no copies are left."""
@@ -448,8 +457,8 @@ class GroupReader:
 
 
 def _read_block(sequence: int, value: bytes, limit: int, *, expires: bool) -> _Block:
-    (count,) = _COUNT.unpack_from(value)
-    at = _COUNT.size
+    count = int(np.frombuffer(value, _COUNT, 1)[0])
+    at = _COUNT.itemsize
     rows = _rising(np.frombuffer(value, _ROW, count, at).astype(np.int64), limit)
     at += count * _ROW.itemsize
     expiry = None
