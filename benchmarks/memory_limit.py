@@ -7,6 +7,9 @@ late, so that they touch windows that have left memory long ago.
 Of a join, half of the elements are the left side and wait for a day, whether or not their partner,
 which is the next element, has come; so each key is touched twice, and late ones after long. Of a
 table, each element is the newest row of one of a million keys: all keys are touched at random.
+
+``sliding`` shows a pane for each element and window, and retracts the one before; ``lists`` keeps
+the values of sessions; of ``window join`` the two records of a key meet in a window of an hour.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ _WINDOWS: dict[str, lw.WindowFunction] = {
     "fixed": lw.FixedWindows("1m"),
     "sessions": lw.Sessions("10s"),
 }
-CASES = (*_WINDOWS, "join", "table")
+_PAIRED = ("join", "window join")
+CASES = (*_WINDOWS, "join", "table", "sliding", "lists", "window join")
 RSS_TARGET_GB = 1.5
 RATIO_TARGET = 0.2
 
@@ -58,7 +62,7 @@ class Bounded:
 def measure(events: int, case: str, limit: str, folder: Path) -> Bounded:
     """Measure a case of :data:`CASES` in a process of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = _file(events, folder, in_pairs=case == "join")
+    file = _file(events, folder, in_pairs=case in _PAIRED)
     command = [sys.executable, "-m", __name__, str(file), case, limit, str(folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return Bounded(case, limit, **json.loads(done.stdout))
@@ -78,9 +82,31 @@ def _pipeline(file: str, case: str) -> Any:
     elements = lw.read_parquet(file, time="time", watermark=lw.BoundedDisorder("5s"))
     if case == "table":
         return elements.table(key="key").changes()
-    if case == "join":
+    if case in _PAIRED:
         left, right = (elements.filter(lw.col("value") % 2 == side) for side in (0, 1))
-        return left.join(right, on="key", within="1d", how="left", allowed_lateness="1d")
+        if case == "join":
+            return left.join(right, on="key", within="1d", how="left", allowed_lateness="1d")
+        hour = lw.FixedWindows("1h")
+        return left.join(
+            right, on="key", within=hour, accumulation="discarding", allowed_lateness="1d"
+        )
+    if case == "sliding":
+        early = lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1))
+        return (
+            elements.key_by("key")
+            .window(
+                lw.SlidingWindows("10m", "1m"),
+                trigger=early,
+                accumulation="retracting",
+                allowed_lateness="1h",
+            )
+            .aggregate(total=lw.sum("value"), most=lw.max("value"))
+        )
+    if case == "lists":
+        sessions = elements.key_by("key").window(
+            lw.Sessions("10m"), accumulation="accumulating", allowed_lateness="1d"
+        )
+        return sessions.aggregate(values=lw.collect("value"))
     return (
         elements.key_by("key")
         .window(

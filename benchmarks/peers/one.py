@@ -23,6 +23,7 @@ _COUNTED = {
     "polars": 2_000_000,
     "flink": 2_000_000,
     "spark": 2_000_000,
+    "clink": 2_000_000,
     "pathway": 500_000,
     "beam": 100_000,
     "bytewax": 100_000,
@@ -36,11 +37,12 @@ WARMED = {**dict.fromkeys(PEERS, 50_000), **dict.fromkeys(_COMPILING, 1_000_000)
 SEEN: dict[str, dict[str, int]] = {
     "flink": {"unit_us": 1_000, "touching": True},
     "beam": {"unit_us": 1_000},
+    "clink": {"unit_us": 1_000, "touching": True},
 }
 
 
 # Those that have a join by interval, or a place to write one.
-JOINING = ("lowwater", "lowwater_csv", "flink", "spark", "pathway", "bytewax")
+JOINING = ("lowwater", "lowwater_csv", "flink", "spark", "clink", "pathway", "bytewax")
 
 # Those that have row patterns.
 MATCHING = ("lowwater", "lowwater_csv", "flink")
