@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from typing import Any, final
 
 import numpy as np
@@ -413,9 +412,10 @@ def _count_objects(block: bytes, lines: Sequence[bytes], skips_blank: bool) -> i
 def _read_json(block: bytes, types: Mapping[str, pa.DataType], *, infer: bool = True) -> pa.Table:
     known = {n: with_texts(kind) for n, kind in types.items() if not pa.types.is_null(kind)}
     return pa_json.read_json(
-        BytesIO(block),
-        # A single block, because Arrow infers the types of each block separately.
-        read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=True),
+        pa.BufferReader(block),
+        # A single block, because Arrow infers the types of each block separately. Threads have
+        # nothing to share then, and a file of one line would wait for one.
+        read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=False),
         parse_options=pa_json.ParseOptions(
             explicit_schema=pa.schema(list(known.items())),
             unexpected_field_behavior="infer" if infer else "ignore",
