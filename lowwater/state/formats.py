@@ -1,7 +1,7 @@
 """Every format that outlives a process, by name and version, and the errors for what differs.
 
 A change that an older lowwater could not read raises the version here. There are no migrations:
-state of another version is refused, with what to do.
+what is stored in an earlier version is read as it is, or refused, with what to do.
 """
 
 from __future__ import annotations
@@ -28,6 +28,16 @@ FORMATS: Mapping[str, int] = MappingProxyType(
 )
 """Name and version of each stored format."""
 
+_READ_TOO: Mapping[str, frozenset[int]] = MappingProxyType(
+    {
+        "window state": frozenset({5}),
+        "process state": frozenset({3}),
+        "join state": frozenset({3}),
+        "Spark cells": frozenset({4}),
+    }
+)
+"""Earlier versions that are read too: what is written from then on is of the version of today."""
+
 DAMAGED = "The state is damaged, or of another version: restore a copy of it, or reset it"
 
 
@@ -46,7 +56,7 @@ def check_format(
         StateError: The versions differ.
     """
     version = FORMATS[name]
-    if found == version and type(found) is int:
+    if type(found) is int and (found == version or found in _READ_TOO.get(name, ())):
         return
     place = "DIR" if where is None else where
     raise StateError(

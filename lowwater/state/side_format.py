@@ -4,11 +4,12 @@
 
     side     header | counts u32, row by row: of each bag, of nested rows | bytes u32 of each blob |
              fixed-width values, then arrivals i64, of each bag | blobs
-    header   bytes u16 | [columns of objects], [(bag, dtype)], whether there are nested rows
+    header   0xC1 | bytes u16 | [columns of objects], [(bag, dtype)], whether there are nested rows
     blobs    objects of each bag of them | objects of each column | nested rows
 
 A value without any of it has no bytes. Values of one operator have one header, mostly: so what is
-of fixed width is read as one array, however many values there are.
+of fixed width is read as one array, however many values there are. What begins otherwise is of
+before: :mod:`lowwater.state.former_side`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import expand_ranges, object_array
 from lowwater.state.codec import decode, encode, encode_slices
 from lowwater.state.formats import damaged, decoding
+from lowwater.state.former_side import read_former
 from lowwater.time import Int64Array
 
 WHAT = "a stored row"
-_LENGTH = Struct("<H")
+_HEAD = Struct("<BH")
+_MARK = 0xC1
+"""A byte that msgpack does not use: what was written before begins with another one."""
 _COUNT = np.dtype("<u4")
 _ARRIVAL = np.dtype("<i8")
 
@@ -90,7 +94,7 @@ class Side:
         filled = np.add.reduce([*held_by_bags, lengths.sum(axis=1)], axis=0) > 0
         kinds = [(name, held.dtype.str) for name, (held, _, _) in bags.items()]
         header = encode([list(self.objects), kinds, self.nested is not None])
-        header = _LENGTH.pack(len(header)) + header
+        header = _HEAD.pack(_MARK, len(header)) + header
         return [
             b"".join((header, *each)) if some else b""
             for some, each in zip(filled.tolist(), zip(*pieces, *blobs, strict=True), strict=True)
@@ -127,12 +131,19 @@ def read_sides(values: Sequence[bytes], counts: Int64Array) -> list[ReadSide]:
     """
     with decoding(WHAT):
         by_header: dict[bytes, list[int]] = {}
+        former: list[int] = []
         for place, value in enumerate(values):
-            if value:
-                size = _LENGTH.size + _LENGTH.unpack_from(value)[0]
+            if value and value[0] != _MARK:
+                former.append(place)
+            elif value:
+                size = _HEAD.size + _HEAD.unpack_from(value)[1]
                 by_header.setdefault(value[:size], []).append(place)
         first = np.cumsum(counts) - counts
         found = []
+        for place in former:
+            count = int(counts[place])
+            rows = np.arange(first[place], first[place] + count)
+            found.append(ReadSide(rows, *read_former(values[place], count)))
         for header, places in by_header.items():
             at = np.array(places, dtype=np.int64)
             rows, _ = expand_ranges(first[at], counts[at])
@@ -180,7 +191,7 @@ def _read(header: bytes, values: list[bytes], rows: Int64Array, counts: Int64Arr
 
 
 def _read_header(header: bytes) -> tuple[list[str], list[tuple[str, np.dtype[Any]]], bool]:
-    objects, kinds, is_nested = decode(header[_LENGTH.size :])
+    objects, kinds, is_nested = decode(header[_HEAD.size :])
     bags = [(name, np.dtype(kind)) for name, kind in kinds]
     names = [*objects, *(name for name, _ in bags)]
     if not all(isinstance(name, str) for name in names) or type(is_nested) is not bool:

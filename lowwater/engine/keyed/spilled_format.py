@@ -5,8 +5,8 @@
     parts   (key group | hash of the key)            ->  all records of the keys of that hash
     queues  (key group | instant | hash of the key)  ->  nothing
 
-    part    due i64 | due at the right i64 | hold i64 | bytes u32 of the keys, and of each side |
-            keys | records of each side
+    part    due i64 | due at the right i64 | hold i64 | bytes u32, keys | bytes u32, records of
+            each side
 
 A hash mostly has one key. ``key`` of a stored record is the place of its key among those of the
 part. Where records of the left side refer to rows of the right one, they are stored with the place
@@ -54,13 +54,15 @@ class StoredParts:
 
     def values(self) -> list[bytes]:
         """Return the parts as they are stored."""
-        columns = [self.keys, *self.sides]
-        lengths = np.empty((len(self.keys), len(columns)), dtype=_LENGTH)
-        for at, column in enumerate(columns):
-            lengths[:, at] = list(map(len, column))
-        waits = np.ascontiguousarray(self.waits).view(np.uint8).reshape(len(lengths), -1)
-        heads = rows_as_bytes(np.hstack([waits, lengths.view(np.uint8)]))
-        return list(map(b"".join, zip(heads, *columns, strict=True)))
+        pieces = [
+            rows_as_bytes(
+                np.ascontiguousarray(self.waits).view(np.uint8).reshape(-1, WAITS.itemsize)
+            )
+        ]
+        for column in (self.keys, *self.sides):
+            lengths = np.fromiter(map(len, column), dtype=_LENGTH, count=len(column))
+            pieces += [rows_as_bytes(lengths.view(np.uint8).reshape(-1, _LENGTH.itemsize)), column]
+        return list(map(b"".join, zip(*pieces, strict=True)))
 
     @classmethod
     def read(cls, values: Sequence[bytes], sides: int) -> StoredParts:
@@ -74,20 +76,20 @@ class StoredParts:
             StateError: One is damaged.
         """
         with decoding(_WHAT):
-            size = WAITS.itemsize + (1 + sides) * _LENGTH.itemsize
-            heads = joined([value[:size] for value in values], size)
-            waits = heads[:, : WAITS.itemsize].copy().reshape(-1).view(WAITS)
-            lengths = heads[:, WAITS.itemsize :].copy().view(_LENGTH).astype(np.int64)
-            bounds = size + np.cumsum(lengths, axis=1)
-            ends = list(map(len, values))
-            if (bounds[:, -1] != ends).any():
-                raise damaged(_WHAT, "it has another number of bytes than it says")
+            size = WAITS.itemsize
+            waits = joined([value[:size] for value in values], size).reshape(-1).view(WAITS)
+            at = np.full(len(values), size)
             pieces = []
-            low = [size] * len(values)
-            for high in bounds.T.tolist():
-                cuts = zip(values, low, high, strict=True)
+            for _ in range(1 + sides):
+                heads = zip(values, at.tolist(), strict=True)
+                width = _LENGTH.itemsize
+                lengths = joined([value[low : low + width] for value, low in heads], width)
+                low = at + width
+                at = low + lengths.reshape(-1).view(_LENGTH)
+                cuts = zip(values, low.tolist(), at.tolist(), strict=True)
                 pieces.append([value[begin:end] for value, begin, end in cuts])
-                low = high
+            if (at != list(map(len, values))).any():
+                raise damaged(_WHAT, "it has another number of bytes than it says")
             return cls(waits, pieces[0], pieces[1:])
 
 

@@ -155,9 +155,9 @@ def test_damage_is_an_error_of_state_or_other_values(
     "header", [[], 1, [1, [], False], [["a"], [], 0], [["a", "a"], [], False], [[], [["x"]], False]]
 )
 def test_headers_that_say_nothing_sound_are_refused(header: Any) -> None:
-    encoded = encode(header)
+    encoded, one = encode(header), np.array([1])
     with pytest.raises(StateError):
-        read_sides([len(encoded).to_bytes(2, "little") + encoded + bytes(8)], np.array([1]))
+        read_sides([b"\xc1" + len(encoded).to_bytes(2, "little") + encoded + bytes(8)], one)
 
 
 def test_a_stretch_does_not_pay_for_the_others() -> None:
@@ -170,3 +170,34 @@ def test_a_stretch_does_not_pay_for_the_others() -> None:
     assert found.bags["v"][0].tolist() == [rows - 2, rows - 1]
     assert found.objects["a"].tolist() == ["x", "x"]
     assert len(value) < 120
+
+
+def test_what_was_written_before_is_read_beside() -> None:
+    """A dictionary for each value, as goldens have them; nested rows and bags of objects too."""
+    former = encode(
+        {
+            "objects": {"a": ["x", None]},
+            "bags": {
+                "v": ["<i8", b"\1\0\0\0\2\0\0\0", np.arange(3).tobytes(), np.arange(3).tobytes()],
+                "w": ["|O", b"\0\0\0\0\1\0\0\0", [2**70], np.arange(1).tobytes()],
+            },
+            "nested": [b"\1\0\0\0\0\0\0\0", packed(1).chunk(0, 1)],
+        }
+    )
+    side = Side({"a": boxed(["y"])}, {"v": (np.array([7]), np.array([9]), begins([1]))}, None)
+    (now,), _ = cut(side, [0, 1])
+    found = read_sides([now, former, b""], np.array([1, 2, 3]))
+    assert read_by_row(found, 6) == [
+        {"a": "y", "v": ("<i8", [7], [9])},
+        {"a": "x", "v": ("<i8", [0], [0]), "nested": [0]},
+        {"v": ("<i8", [1, 2], [1, 2]), "w": ("|O", [2**70], [0])},
+        {},
+        {},
+        {},
+    ]
+
+
+@pytest.mark.parametrize("stored", [[], 1, {"more": {}}, {"objects": {}, "more": {}}, {1: {}}])
+def test_side_columns_of_before_without_known_names_are_refused(stored: Any) -> None:
+    with pytest.raises(StateError, match="what it holds has no names"):
+        read_sides([encode(stored)], np.array([1]))
