@@ -27,7 +27,6 @@ from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import expand_ranges, object_array
 from lowwater.state.codec import decode, encode, encode_slices
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.former_side import read_former
 from lowwater.time import Int64Array
 
 WHAT = "a stored row"
@@ -140,6 +139,8 @@ def read_sides(values: Sequence[bytes], counts: Int64Array) -> list[ReadSide]:
                 by_header.setdefault(value[:size], []).append(place)
         first = np.cumsum(counts) - counts
         found = []
+        if former:
+            from lowwater.state.former_side import read_former
         for place in former:
             count = int(counts[place])
             rows = np.arange(first[place], first[place] + count)

@@ -344,6 +344,11 @@ GOLDENS = [
         options={"memory_limit": "16MiB"}, first={"memory_limit": 4096}, setting=little_memory,
     ),
     Golden(
+        name="spilled-with-headers", feed=feed_sides, outputs=spilled, clock=CLOCK, stop=6,
+        killed=False, options={"memory_limit": "16MiB"}, first={"memory_limit": 4096},
+        setting=little_memory,
+    ),
+    Golden(
         name="advancing", feed=feed_once, outputs=advancing, clock=CLOCK, stop=9,
         options={"memory_limit": "16MiB"}, first={"memory_limit": 4096}, setting=little_memory,
     ),

@@ -237,6 +237,10 @@ GOLDENS = [
         name="window-joins", feed=feed_sides, outputs=in_windows, clock=CLOCK, stop=6, killed=False,
         point="after the write",
     ),
+    Golden(
+        name="window-joins-with-headers", feed=feed_sides, outputs=in_windows, clock=CLOCK, stop=6,
+        killed=False, point="after the write",
+    ),
     Golden(name="as-of-joins", feed=feed_sides, outputs=as_of, clock=CLOCK, stop=6, killed=False),
     Golden(
         name="as-of-joins-ahead", feed=feed_sides, outputs=as_of_ahead, clock=CLOCK, stop=6,

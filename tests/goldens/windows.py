@@ -404,4 +404,8 @@ GOLDENS = [
         name="chains", feed=feed_parquet, outputs=chains, clock=CLOCK, stop=3,
         point="after the write",
     ),
+    Golden(
+        name="chains-with-headers", feed=feed_parquet, outputs=chains, clock=CLOCK, stop=3,
+        point="after the write",
+    ),
 ]  # fmt: skip
