@@ -141,10 +141,11 @@ def read_sides(values: Sequence[bytes], counts: Int64Array) -> list[ReadSide]:
         found = []
         if former:
             from lowwater.state.former_side import read_former
-        for place in former:
-            count = int(counts[place])
-            rows = np.arange(first[place], first[place] + count)
-            found.append(ReadSide(rows, *read_former(values[place], count)))
+
+            for place in former:
+                count = int(counts[place])
+                rows = np.arange(first[place], first[place] + count)
+                found.append(ReadSide(rows, *read_former(values[place], count)))
         for header, places in by_header.items():
             at = np.array(places, dtype=np.int64)
             rows, _ = expand_ranges(first[at], counts[at])
