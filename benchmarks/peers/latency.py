@@ -1,7 +1,7 @@
 """``python -m benchmarks.peers.latency``: from a record to the panes that it completes.
 
 A process of its own writes 10,000 JSON lines a second, ten each millisecond, whose event time is
-the wall clock. Sums of 100 keys in windows of a tenth of a second, without a delay: so a pane is
+the wall clock. Sums of ten keys in windows of a tenth of a second, without a delay: so a pane is
 complete with the first record behind its window, and its latency is what the wall clock shows as
 the pane is there, less the end of the window. Each peer reads by what it has for lines that come:
 lowwater and clink read a pipe, Flink a socket. lowwater's and clink's panes count as they are in
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 PER_SECOND = 10_000
-KEYS = 100
+KEYS = 10
 WINDOW_MS = 100
 WARM_S = 10.0
 _TICK_S = 0.001
