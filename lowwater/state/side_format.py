@@ -4,7 +4,7 @@
 
     side     header | counts u32, row by row: of each bag, of nested rows | bytes u32 of each blob |
              fixed-width values, then arrivals i64, of each bag | blobs
-    header   0xC1 | bytes u16 | [columns of objects], [(bag, dtype)], whether there are nested rows
+    header   0xC1 | bytes u32 | [columns of objects], [(bag, dtype)], whether there are nested rows
     blobs    objects of each bag of them | objects of each column | nested rows
 
 A value without any of it has no bytes. Values of one operator have one header, mostly: so what is
@@ -30,7 +30,7 @@ from lowwater.state.formats import damaged, decoding
 from lowwater.time import Int64Array
 
 WHAT = "a stored row"
-_HEAD = Struct("<BH")
+_HEAD = Struct("<BI")
 _MARK = 0xC1
 """A byte that msgpack does not use: what was written before begins with another one."""
 _COUNT = np.dtype("<u4")

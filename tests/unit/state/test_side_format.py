@@ -157,7 +157,7 @@ def test_damage_is_an_error_of_state_or_other_values(
 def test_headers_that_say_nothing_sound_are_refused(header: Any) -> None:
     encoded, one = encode(header), np.array([1])
     with pytest.raises(StateError):
-        read_sides([b"\xc1" + len(encoded).to_bytes(2, "little") + encoded + bytes(8)], one)
+        read_sides([b"\xc1" + len(encoded).to_bytes(4, "little") + encoded + bytes(8)], one)
 
 
 def test_a_stretch_does_not_pay_for_the_others() -> None:
@@ -201,3 +201,10 @@ def test_what_was_written_before_is_read_beside() -> None:
 def test_side_columns_of_before_without_known_names_are_refused(stored: Any) -> None:
     with pytest.raises(StateError, match="what it holds has no names"):
         read_sides([encode(stored)], np.array([1]))
+
+
+def test_names_of_columns_may_be_long_and_many() -> None:
+    bags = {f"{at} {'x' * 300}": (np.array([at]), np.array([1]), begins([1])) for at in range(400)}
+    (value,), counts = cut(Side({}, bags, None), [0, 1])
+    (found,) = read_sides([value], counts)
+    assert [values.tolist() for values, _, _ in found.bags.values()] == [[n] for n in range(400)]
