@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import (
     expand_ranges,
     object_bytes,
@@ -143,19 +144,29 @@ class Bag:
         if self._used > _MIN_POOL and 2 * self._held < self._used:
             self._compact()
 
-    def keep(self, rows: Int64Array, values: NDArray[Any], kept: NDArray[np.bool_]) -> None:
+    def keep(
+        self,
+        rows: Int64Array,
+        held: tuple[NDArray[Any], Int64Array, Int64Array],
+        kept: NDArray[np.bool_],
+    ) -> None:
         """Drop some of the values of rows.
 
         Args:
             rows: Distinct rows.
-            values: What :meth:`gather` gave for them.
-            kept: Which of those stay, bool, the same shape.
+            held: What :meth:`gather_with_arrivals` gave for them: of another bag, arrivals and
+                counts, if all its values came together with those of this one.
+            kept: Which of the values stay, bool, the same shape.
         """
-        _, which, arrivals, _ = self._walk_by_arrival(rows)
-        arrivals = arrivals[kept]
+        values, arrivals, before = held
+        which = repeated(np.arange(len(rows), dtype=np.int64), before)
         counts = np.bincount(which[kept], minlength=len(rows)).astype(np.int64)
-        self._held -= int(self._count[rows].sum() - counts.sum())
-        self._rewrite(rows, values[kept], arrivals, counts)
+        fewer = counts < before
+        self._held -= int(before.sum() - counts.sum())
+        if not fewer.all():
+            kept = kept & fewer[which]
+            rows, counts = rows[fewer], counts[fewer]
+        self._rewrite(rows, values[kept], arrivals[kept], counts)
 
     def filled_rows(self) -> Int64Array:
         """Return all rows that hold something. O(rows)."""

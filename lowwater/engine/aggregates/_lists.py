@@ -69,8 +69,8 @@ class Collect:
 
     def _drop_repeats(self, bag: Bag) -> None:
         rows = bag.filled_rows()
-        values, counts = bag.gather(rows)
-        bag.keep(rows, values, _first_of_each(repeated(rows, counts), values))
+        values, _, counts = held = bag.gather_with_arrivals(rows)
+        bag.keep(rows, held, _first_of_each(repeated(rows, counts), values))
         self.notes["distinct"] = len(bag)
 
 

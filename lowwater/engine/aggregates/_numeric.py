@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, Condensed, State, StateColumn, or_null
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Mask
 from lowwater.kernels import kernels
 from lowwater.time import Int64Array
 
@@ -190,6 +190,14 @@ class Extreme:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         seen = state["seen"][rows]
         self._take(state, into[seen], state["value"][rows[seen]])
+
+    def outlasts(self, state: State, lost: AggregateInput) -> Mask:
+        """Return which lost values are not as far out as what their rows hold."""
+        seen = state["seen"][lost.rows]
+        held, values = state["value"][lost.rows[seen]], _values(lost)[seen]
+        found = np.zeros(len(seen), dtype=np.bool_)
+        found[seen] = values < held if self._largest else values > held
+        return found
 
     @property
     def condenses(self) -> bool:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Mask
 from lowwater.kernels import kernels
 from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
@@ -90,6 +90,17 @@ class Endmost:
     def result(self, state: State, rows: Int64Array) -> Column:
         valid = state["valid" if self._nulls else "seen"][rows]
         return Column(state["value"][rows], None if valid.all() else valid, self._type)
+
+    def outlasts(self, state: State, lost: AggregateInput) -> Mask:
+        """Return which lost elements come after, or before, the one that their rows hold."""
+        found = np.zeros(len(lost.rows), dtype=np.bool_)
+        tied = np.flatnonzero(state["seen"][lost.rows])
+        for name in self._order[:-1]:
+            given = lost.times if lost.by is None or name == "time" else lost.by
+            gone, held = given[tied], state[name][lost.rows[tied]]
+            found[tied[gone < held if self._last else gone > held]] = True
+            tied = tied[gone == held]
+        return found
 
     def _offer(self, state: State, rows: Int64Array, offered: dict[str, NDArray[Any]]) -> None:
         """Offer rows, each given once, another element; they keep the one that wins."""

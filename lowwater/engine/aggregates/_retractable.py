@@ -28,6 +28,7 @@ from lowwater.engine.aggregates._column_values import (
 )
 from lowwater.engine.aggregates._conditions import Condition
 from lowwater.engine.aggregates._equality import equality_codes
+from lowwater.engine.aggregates._standing import Standing
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument
 from lowwater.kernels.positions import repeated
@@ -50,7 +51,8 @@ class Retractable:
     whether the value is null, where the aggregate takes that. A retraction cancels the latest
     insert that is equal in all but the sign; if there is none yet, it waits for it. Cancelled pairs
     are dropped lazily: when the row is read, and in all rows once retractions are a quarter of the
-    stored inputs. That is amortised O(log n) per retraction.
+    stored inputs. That is amortised O(log n) per retraction. What a row stands at is known from its
+    last reading, and mostly outlasts a change (:class:`Standing`): then nothing is recomputed.
 
     Args:
         dtype: The dtype of the values.
@@ -73,6 +75,7 @@ class Retractable:
     ) -> None:
         self._make = make
         self._valued = valued
+        self._standing = Standing(make())
         self.notes = {"taken back": 0}
         self.columns = (
             StateColumn("value", dtype if valued else np.int8, None, bag=True),
@@ -101,6 +104,7 @@ class Retractable:
         }
         for column in self.columns:
             state[column.name].append(batch.rows, given[column.name], batch.arrival)
+        self._standing.follow(batch)
         self.notes["taken back"] += int((signs < 0).sum())
         bag: Bag = state["sign"]
         if self.notes["taken back"] > max(_SPARE, len(bag) // 4):
@@ -110,17 +114,38 @@ class Retractable:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         for column in self.columns:
             state[column.name].merge(into, rows)
+        self._standing.forget(into)
+        self._standing.forget(rows)
+
+    def release_elsewhere(self, state: State, rows: Int64Array) -> None:
+        """Forget what rows stand at: they are released, or filled by other means than inputs."""
+        self._standing.forget(rows)
 
     def result(self, state: State, rows: Int64Array) -> Column:
+        known = self._standing.known(rows)
+        if not known.all():
+            made = self._made(state, rows[~known])
+            if not known.any():
+                return made
+            if not self._standing.known(rows).all():
+                return self._made(state, rows)
+        return self._standing.results(rows)
+
+    def _made(self, state: State, rows: Int64Array) -> Column:
+        """Return the results of rows, made from all their inputs."""
         held, signs = self._held(state, rows)
         there = signs > 0
+        settled = np.ones(len(rows), dtype=np.bool_)
         if not there.all():  # a waiting retraction has no effect yet
+            settled[held.rows[~there]] = False
             held = held.where(there)
         aggregate = self._make()
         inputs = _Inputs(aggregate.columns, len(rows))
         if len(held.rows):
             aggregate.add(inputs, held)
-        return aggregate.result(inputs, np.arange(len(rows), dtype=np.int64))
+        result = aggregate.result(inputs, np.arange(len(rows), dtype=np.int64))
+        self._standing.take(rows, inputs, result, settled)
+        return result
 
     def _held(self, state: State, rows: Int64Array) -> tuple[AggregateInput, NDArray[np.int8]]:
         """Drop cancelled pairs; return the rest, rows numbered by position, and their signs."""
@@ -142,7 +167,7 @@ class Retractable:
             left = uncancelled(signs, owner, held["time"], *codes)
             if not left.all():
                 for name, column in held.items():
-                    state[name].keep(rows, column, left)
+                    state[name].keep(rows, (column, arrival, counts), left)
                 held = {name: column[left] for name, column in held.items()}
                 owner, arrival = owner[left], arrival[left]
         inputs = AggregateInput(

@@ -123,8 +123,9 @@ class Top:
         first, ends = self._first(owner, held)
         kept = np.zeros(len(owner), dtype=np.bool_)
         kept[first] = True
+        _, arrivals, counts = bag.gather_with_arrivals(rows)
         for column in self._bags:
-            state[column.name].keep(rows, held[column.name], kept)
+            state[column.name].keep(rows, (held[column.name], arrivals, counts), kept)
         if self._is_number:
             floors = state[self._floor]
             kernels().max_at(floors, owner[ends], self._ranks(held["value"][ends]))

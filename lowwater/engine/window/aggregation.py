@@ -284,6 +284,7 @@ class _Part:
         return values, by, also, valid if self._takes_nulls else None, kept
 
     def copy(self, into: Int64Array, rows: Int64Array) -> None:
+        self._release_elsewhere(into)
         for name in self._fields:
             column = self._table[name]
             column[into] = column[rows]
@@ -300,7 +301,11 @@ class _Part:
     def release(self, rows: Int64Array) -> None:
         for bag in self.bags.values():
             bag.clear(rows)
-        # Before the table is reset: it says what the aggregate has elsewhere (in worker processes).
+        # Before the table is reset: it says what the aggregate has in worker processes.
+        self._release_elsewhere(rows)
+
+    def _release_elsewhere(self, rows: Int64Array) -> None:
+        """Release what an aggregate has of rows in other processes, or knows of their results."""
         if (elsewhere := getattr(self._aggregate, "release_elsewhere", None)) is not None:
             elsewhere(self, rows)
 

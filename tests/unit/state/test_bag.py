@@ -51,11 +51,11 @@ class Checked:
 
     def keep(self, rows: list[int]) -> None:
         rows = list(dict.fromkeys(rows))
-        values, _ = self.bag.gather(ints(rows))
+        values, arrivals, counts = self.bag.gather_with_arrivals(ints(rows))
         kept = values % 3 != 0
         for row in rows:
             self.model[row] = [pair for pair in self.model[row] if pair[1] % 3]
-        self.bag.keep(ints(rows), values, kept)
+        self.bag.keep(ints(rows), (values, arrivals, counts), kept)
 
     def gather(self, rows: list[int]) -> None:
         rows = list(dict.fromkeys(rows))

@@ -1,0 +1,145 @@
+"""What rows stand at, so that a result need not be made from all inputs again (S-C4)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, final, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.engine.aggregates._base import Aggregate, AggregateInput, State, StateColumn
+from lowwater.engine.records.columns import Column, Mask
+from lowwater.time import Int64Array
+
+_LEAST = 256
+
+
+@runtime_checkable
+class Outlasting(Protocol):
+    """An aggregate whose state is that of one of its inputs, and outlasts the loss of others."""
+
+    def outlasts(self, state: State, lost: AggregateInput) -> Mask:
+        """Return for which lost inputs the state of their rows is the same without them.
+
+        It must be the same, too, if an equal input, come before or after, were lost instead.
+        """
+        ...
+
+
+@final
+class Standing:
+    """The state, or only the results, of rows whose inputs are kept, as of the last reading.
+
+    It is derived from the inputs and never stored: a row that is not known here is made from its
+    inputs, with the same result. What an aggregate that is :class:`Outlasting` has of a row goes on
+    with later inputs, and until one is retracted that the state may be that of. Of others the
+    result is known until the row changes, if it has a fixed width.
+
+    Args:
+        aggregate: The aggregate, bound to its column.
+    """
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        self._aggregate = aggregate
+        self._outlasting = aggregate if isinstance(aggregate, Outlasting) else None
+        self._columns: dict[str, NDArray[Any]] = {}
+        self._fills: dict[str, Any] = {}
+        self._type: pa.DataType | None = None
+        self._known = np.zeros(0, dtype=np.bool_)
+        if self._outlasting is not None:
+            for column in aggregate.columns:
+                self._add(column)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._columns[name]
+
+    def known(self, rows: Int64Array) -> Mask:
+        """Return which rows are known."""
+        self._cover(rows)
+        return self._known[rows]
+
+    def forget(self, rows: Int64Array) -> None:
+        """Forget rows, which have changed."""
+        rows = rows[rows < len(self._known)]
+        self._known[rows] = False
+        for name, column in self._columns.items():
+            if column.dtype == object:  # it would keep the values alive
+                column[rows] = self._fills[name]
+
+    def follow(self, batch: AggregateInput) -> None:
+        """Go on with inputs, retractions among them, which are added to what rows hold.
+
+        A retraction without its insert waits for one that is equal (S-C6). The state outlasts both.
+        """
+        if self._outlasting is None:
+            self.forget(batch.rows)
+            return
+        known = self.known(batch.rows)
+        if not known.any():
+            return
+        if batch.signs is not None and (lost := known & (batch.signs < 0)).any():
+            lost_now = batch.where(lost)
+            self.forget(lost_now.rows[~self._outlasting.outlasts(self, lost_now)])
+            known = self._known[batch.rows] & (batch.signs > 0)
+        self._aggregate.add(self, batch if known.all() else batch.where(known))
+
+    def take(self, rows: Int64Array, state: State, result: Column, settled: Mask) -> None:
+        """Note what rows stand at.
+
+        Args:
+            rows: The rows, distinct.
+            state: The state of the aggregate, whose rows are the places of these.
+            result: Their results.
+            settled: Which rows hold no retraction that waits for its insert.
+        """
+        if self._outlasting is None and not self._fits(result):
+            return
+        self._cover(rows)
+        if self._outlasting is not None:
+            found = {name: state[name] for name in self._columns}
+        else:
+            valid = np.ones(len(rows), np.bool_) if result.valid is None else result.valid
+            found = {"value": result.data, "valid": valid}
+        into = rows[settled]
+        for name, column in found.items():
+            self._columns[name][into] = column[settled]
+        self._known[rows] = settled
+
+    def results(self, rows: Int64Array) -> Column:
+        """Return the results of rows that are known."""
+        if self._outlasting is not None:
+            return self._aggregate.result(self, rows)
+        valid = self["valid"][rows]
+        return Column(self["value"][rows], None if valid.all() else valid, self._type)
+
+    def _fits(self, result: Column) -> bool:
+        """Return whether results can be kept, and make room for results of their type."""
+        if result.arrow is not None or result.data.dtype == object:
+            return False
+        held = self._columns.get("value")
+        if held is None or held.dtype != result.data.dtype or self._type != result.type:
+            self._known[:] = False
+            self._type = result.type
+            self._add(StateColumn("value", result.data.dtype))
+            self._add(StateColumn("valid", np.bool_))
+        return True
+
+    def _add(self, column: StateColumn) -> None:
+        held = np.empty(len(self._known), dtype=column.dtype)
+        held[:] = column.fill
+        self._columns[column.name], self._fills[column.name] = held, column.fill
+
+    def _cover(self, rows: Int64Array) -> None:
+        """Make room for rows."""
+        before = len(self._known)
+        need = int(rows.max(initial=-1)) + 1
+        if need <= before:
+            return
+        room = max(need, 2 * before, _LEAST)
+        self._known = np.concatenate((self._known, np.zeros(room - before, dtype=np.bool_)))
+        for name, column in self._columns.items():
+            grown = np.empty(room, dtype=column.dtype)
+            grown[:before] = column
+            grown[before:] = self._fills[name]
+            self._columns[name] = grown
