@@ -46,17 +46,11 @@ def place_plain(
     keys: Int64Array,
     start: Int64Array,
     end: Int64Array,
-    of: Int64Array | None = None,
 ) -> Placed:
-    """Find or open windows that never merge; ``of`` says which each element is in. O(n) expected.
-
-    Without it, there is one for each element.
-    """
+    """Find or open windows that never merge; keys are in order of arrival. O(n) expected."""
     rows, new = state.index.find_or_insert(keys, start, end)
     if new.size:
         state.hold_keys(new, keys)
-    if of is not None:
-        rows = rows[of]
     closed = None
     if state.finished_rows:
         closed = state.table["finished"][rows]

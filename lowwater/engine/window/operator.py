@@ -32,7 +32,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.emission import Firing, PaneOrder, emit
-from lowwater.engine.window.merging import place_merging, place_plain
+from lowwater.engine.window.merging import Placed, place_merging, place_plain
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
 from lowwater.engine.window.slices import SharedWindows, Slices
@@ -439,44 +439,77 @@ class WindowOperator:
         self._arrived += len(bundle)
         keys, slices = self._slices(bundle)
         late = DroppedElements(self.watermark, slices)
-        # Elements of one slice are in the same windows, so one of each slice is placed for all.
-        alike = bundle if slices is None else slices.bundle
-        element, start, end = self._placement.assign(alike, self.watermark, late)
+        element, start, end, shared = self._assigned(bundle, slices, late)
         if not len(start):
             state.forget_keys()
             return StageOutput(late=late.batch())
         if keys is None:
             keys = state.encode_keys(bundle.keys)
-        shared = None
         if slices is not None:
-            element = np.arange(len(slices.one)) if element is None else element
-            shared = slices.windows(element, start, end, state.scratch)
-            keys = keys[slices.one[element if shared is None else element[shared.one]]]
-        elif element is not None:
-            keys = keys[element]
-        if shared is not None:
-            placed = place_plain(state, keys, start[shared.one], end[shared.one], shared.of)
-        elif state.merging is None:
-            placed = place_plain(state, keys, start, end)
-        else:
-            placed = place_merging(
-                state, keys, start, end, self.clock, self.watermark,
-                reports=self._reports_merges, element=element,
-            )  # fmt: skip
+            keys = keys[slices.one]
+        placed = self._place(keys, element, start, end, shared)
         self._schedule.at_watermark(placed.opened, self.watermark)
-        rows = placed.rows
-        if placed.closed is not None:
-            late.add(placed.closed, CLOSED, element, start, end)
-            admitted = ~placed.closed
-            rows = rows[admitted]
+        rows, arrived, sizes = placed.rows, placed.rows, None
+        closed = placed.closed
+        if shared is not None:
+            rows, sizes = rows[shared.of], shared.size
+            if closed is not None:
+                closed, start, end = closed[shared.of], start[shared.of], end[shared.of]
+        if closed is not None:
+            late.add(closed, CLOSED, element, start, end)
+            admitted = ~closed
+            arrived = rows = rows[admitted]
             element = np.flatnonzero(admitted) if element is None else element[admitted]
-            shared = None
+            sizes = None
+        if sizes is None and slices is not None:
+            sizes = slices.size if element is None else slices.size[element]
         panes = None
         if rows.size or placed.changed.size:
-            panes = self._accumulate(bundle, slices, shared, element, rows, placed.changed, arrival)
+            panes = self._accumulate(
+                bundle, slices, element, rows, (arrived, sizes), placed.changed, arrival
+            )
             self._count(bundle, slices, element, rows, late)
         state.forget_keys()
         return StageOutput(only(panes), late=late.batch(), merges=placed.merges)
+
+    def _assigned(
+        self, bundle: Bundle, slices: Slices | None, late: DroppedElements
+    ) -> tuple[Int64Array | None, Int64Array, Int64Array, SharedWindows | None]:
+        """Return (element, start, end, shared) of the windows of a bundle.
+
+        The windows are those of pairs of an element (or a slice) and a window, in order; where it
+        is known which pairs share a window, each of ``shared`` once.
+        """
+        if slices is None:
+            return *self._placement.assign(bundle, self.watermark, late), None
+        shared = self._placement.shared(slices, self.watermark)
+        if shared is None:
+            # Elements of one slice are in the same windows, so one of each is placed for all.
+            element, start, end = self._placement.assign(slices.bundle, self.watermark, late)
+            element = np.arange(len(slices.one)) if element is None else element
+            shared = slices.windows(element, start, end, self._state.scratch)
+            if shared is None:
+                return element, start, end, None
+        return shared.element, shared.start, shared.end, shared
+
+    def _place(
+        self,
+        keys: Int64Array,
+        element: Int64Array | None,
+        start: Int64Array,
+        end: Int64Array,
+        shared: SharedWindows | None,
+    ) -> Placed:
+        """Find or open windows, or merge them; ``keys`` are those of the elements, or slices."""
+        if shared is not None:
+            return place_plain(self._state, keys[shared.slice], start, end)
+        keys = keys if element is None else keys[element]
+        if self._state.merging is None:
+            return place_plain(self._state, keys, start, end)
+        return place_merging(
+            self._state, keys, start, end, self.clock, self.watermark,
+            reports=self._reports_merges, element=element,
+        )  # fmt: skip
 
     def _count(
         self,
@@ -526,9 +559,9 @@ class WindowOperator:
         self,
         bundle: Bundle,
         slices: Slices | None,
-        shared: SharedWindows | None,
         element: Int64Array | None,
         rows: Int64Array,
+        arrived: tuple[Int64Array, Int64Array | None],
         changed: Int64Array,
         arrival: Int64Array,
     ) -> PaneBatch | None:
@@ -539,21 +572,15 @@ class WindowOperator:
         Args:
             bundle: The elements.
             slices: Their slices; ``None`` if windows were looked up for each element.
-            shared: Which of ``rows`` are one window, if that is known.
             element: The element that each row is for, or the slice; ``None`` for one each.
             rows: The row of each (element or slice, window).
+            arrived: Rows of windows, and how many elements came to each; ``None`` for one.
             changed: Rows that a merge changed.
             arrival: Position of each element in the whole input.
         """
         state, table, machine = self._state, self._state.table, self._machine
-        sizes = None if slices is None or element is None else slices.size[element]
-        arrived = rows
-        if shared is not None and sizes is not None:
-            arrived, elements_of_slice = rows[shared.one], sizes
-            sizes = np.zeros(len(arrived), dtype=np.int64)
-            kernels().add_at(sizes, shared.of, elements_of_slice)
         touched, counts, complete = kernels().arrive(
-            state.scratch.room(table.capacity), arrived, sizes, changed,
+            state.scratch.room(table.capacity), *arrived, changed,
             table["end"], table["new"], table["on_time_new"], self.watermark,
         )  # fmt: skip
         of = None

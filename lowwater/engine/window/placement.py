@@ -10,7 +10,7 @@ import numpy as np
 from lowwater.engine.aggregates import AggregateSpec, combiner_of
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import EXPIRED, REFUSED, UNWINDOWED, Bundle, LateBatch
-from lowwater.engine.window.slices import Slices, find_slices, sliced
+from lowwater.engine.window.slices import SharedWindows, Slices, find_slices, sliced
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.arrays import Scratch
@@ -23,7 +23,7 @@ from lowwater.time import (
 )
 from lowwater.triggers import AfterWatermark, CustomTrigger, Default
 from lowwater.triggers._machine import compile_trigger, walk
-from lowwater.windows import NestedWindowFunction
+from lowwater.windows import NestedWindowFunction, SlidingWindows
 
 Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
 """(element, start, end) of (element, window) pairs; ``None`` for one window each, in order."""
@@ -213,6 +213,17 @@ class Placement:
             return None
         require_int64(self._sliced, "slice_starts", start)
         return find_slices(start, self._sliced.slice_us, keys, capacity, scratch)
+
+    def shared(self, slices: Slices, watermark: int) -> SharedWindows | None:
+        """Return the windows of slices; ``None`` if they must be assigned, or some have expired."""
+        if not isinstance(self._windows, SlidingWindows):
+            return None
+        first = earliest(slices.bundle.times) + self._windows.period_us  # the first to end
+        if watermark > START_OF_TIME and (
+            self.expires(first) <= watermark or first <= self.gone_until
+        ):
+            return None
+        return slices.on_grid(self._windows)
 
     def assign(
         self, bundle: Bundle, watermark: int, late: DroppedElements, first: int = 0

@@ -13,9 +13,11 @@ import numpy as np
 
 from lowwater.engine.records.steps import Bundle
 from lowwater.kernels import kernels
+from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import Scratch
 from lowwater.time import END_OF_TIME, Int64Array
-from lowwater.windows import SlicedWindowFunction, WindowFunction
+from lowwater.windows import SlicedWindowFunction, SlidingWindows, WindowFunction
+from lowwater.windows._base import MOST_PAIRS
 
 _FEW = 64  # elements that are looked up sooner one by one
 _MOST_CODES = 8  # per element: beyond that, most elements have a slice of their own
@@ -61,6 +63,44 @@ class Slices:
         which, element = kernels().expand_ranges(begins[self.of], count[self.of])
         return element, which
 
+    def on_grid(self, windows: SlidingWindows) -> SharedWindows | None:
+        """Group the windows of all slices by key; ``None`` unless each slice is a whole period.
+
+        A slice that follows another one of its key adds the windows that start behind its last one,
+        and shares the others: neither pairs nor windows need be looked for. O(n log n) in slices.
+        """
+        copies, rest = divmod(windows.size_us, windows.period_us)
+        if rest or copies * len(self.one) > MOST_PAIRS:
+            return None
+        times, period = self.bundle.times, windows.period_us
+        number = (times - times.min()) // period
+        order = kernels().argsort(self.key * (int(number.max()) + 1) + number)
+        number, key = number[order], self.key[order]
+        follows = key[1:] == key[:-1]
+        added = np.full(len(order), copies, dtype=np.int64)
+        added[1:][follows] = np.minimum(np.diff(number)[follows], copies)
+        # In this order, the windows of a slice are the last so many of those added up to it.
+        upto = np.empty(len(order), dtype=np.int64)
+        upto[order] = np.cumsum(added)
+        change = np.zeros(int(added.sum()) + 1, dtype=np.int64)
+        change[upto - copies] += self.size
+        change[upto] -= self.size
+        size = np.cumsum(change[:-1])
+        # From here on windows are in the order of the slices that add them: mostly that of time.
+        fresh = np.empty(len(order), dtype=np.int64)
+        fresh[order] = added
+        every = np.arange(len(order), dtype=np.int64)
+        of_each = repeated(every, fresh)
+        ago = repeated(np.cumsum(fresh) - 1, fresh) - np.arange(len(of_each), dtype=np.int64)
+        start = self.bundle.times[of_each] - ago * period
+        place = upto[of_each] - 1 - ago
+        at = np.empty(len(place), dtype=np.int64)
+        at[place] = np.arange(len(place), dtype=np.int64)
+        last = (upto - copies)[:, np.newaxis] + np.arange(copies, dtype=np.int64)
+        element = repeated(every, np.full(len(order), copies))
+        end = start + windows.size_us
+        return SharedWindows(of_each, start, end, size[place], at[last.reshape(-1)], element)
+
     def windows(
         self, slices: Int64Array, start: Int64Array, end: Int64Array, scratch: Scratch
     ) -> SharedWindows | None:
@@ -93,21 +133,31 @@ class Slices:
         found, of = scratch.unique(number, codes)
         one = np.empty(len(found), dtype=np.int64)
         one[of] = np.arange(count, dtype=np.int64)
-        return SharedWindows(one, of)
+        size = np.zeros(len(found), dtype=np.int64)
+        kernels().add_at(size, of, self.size[slices])
+        return SharedWindows(slices[one], start[one], end[one], size, of, slices)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SharedWindows:
-    """Pairs of a slice and a window, grouped by key and window.
+    """Windows of keys, each once, and which of them slices are in.
 
     Args:
-        one: A pair of each group, int64, shape (groups,).
-        of: The group of each pair, int64, shape (n,): numbered in order of first pair.
+        slice: A slice that is in each window, int64, shape (windows,); keys in order of arrival.
+        start: The start of each.
+        end: Its end.
+        size: How many elements of the slices are in it.
+        of: The window of each pair of a slice and a window, int64, shape (n,).
+        element: The slice of each pair, rising.
     """
 
-    one: Int64Array
+    slice: Int64Array
+    start: Int64Array
+    end: Int64Array
+    size: Int64Array
     of: Int64Array
+    element: Int64Array
 
 
 def sliced(windows: WindowFunction) -> SlicedWindowFunction | None:

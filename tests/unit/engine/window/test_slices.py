@@ -93,8 +93,59 @@ def test_pairs_of_slices_are_grouped_by_key_and_window(pairs: list[tuple[int, in
     shared = two_keys().windows(slices, start, start + 60, Scratch())
     assert shared is not None
     alike = [(each % 2, number) for each, number in pairs]
-    assert [alike[one] for one in shared.one.tolist()] == list(dict.fromkeys(alike))
-    assert [alike[shared.one[of]] for of in shared.of.tolist()] == alike
+    found = list(zip((shared.slice % 2).tolist(), ((shared.start - 3) // 10).tolist(), strict=True))
+    assert found == list(dict.fromkeys(alike))
+    assert (shared.end == shared.start + 60).all()
+    assert [found[of] for of in shared.of.tolist()] == alike
+    sizes = np.bincount(shared.of, weights=two_keys().size[slices])
+    assert shared.size.tolist() == sizes.tolist()
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([1, 7, 10**6, 3 * 10**11]),
+    st.sampled_from([1, 5, 4_000]), st.sampled_from([64, 1_000, 20_000]), st.booleans(),
+)  # fmt: skip
+def test_windows_on_a_grid_are_those_of_all_pairs(
+    seed: int, copies: int, period: int, keys: int, count: int, far: bool
+) -> None:
+    """Whatever gaps a key has, with slices in any order, beside windows found pair by pair."""
+    random = np.random.default_rng(seed)
+    windows = SlidingWindows(copies * period, period, offset=int(random.integers(period)))
+    reach = int(random.choice([1, copies, 6 * copies]))
+    times = random.integers(-reach * period, reach * period + 1, count)
+    times += 10**15 if far else 0
+    of = np.sort(random.integers(0, keys, count)) if random.random() < 0.5 else random.integers(
+        0, keys, count
+    )  # fmt: skip
+    slices = found_in(times, of * 3, windows)
+    if slices is None:
+        return
+    shared = slices.on_grid(windows)
+    assert shared is not None
+    each = windows.assign(slices.bundle.times, {})
+    element = np.arange(len(slices.one)) if each.element is None else each.element
+    pairs = list(
+        zip(slices.key[element].tolist(), each.start.tolist(), each.end.tolist(), strict=True)
+    )
+    names = list(
+        zip(slices.key[shared.slice].tolist(), shared.start.tolist(), shared.end.tolist(),
+            strict=True)
+    )  # fmt: skip
+    assert len(set(names)) == len(names)
+    assert shared.element.tolist() == element.tolist()
+    assert [names[at] for at in shared.of.tolist()] == pairs
+    assert set(names) == set(pairs)
+    size = np.bincount(shared.of, weights=slices.size[element], minlength=len(names))
+    assert shared.size.tolist() == size.astype(np.int64).tolist()
+    first = list(dict.fromkeys(slices.key[shared.slice].tolist()))
+    assert first == list(dict.fromkeys(slices.key.tolist()))  # keys in order of arrival
+
+
+def test_windows_that_are_no_whole_number_of_slices_have_no_grid() -> None:
+    windows = SlidingWindows(25, 10)
+    found = found_in(np.arange(100, dtype=np.int64) % 30, np.zeros(100, dtype=np.int64), windows)
+    assert found is not None
+    assert found.on_grid(windows) is None
 
 
 def test_pairs_are_looked_up_where_starts_do_not_tell_windows_apart() -> None:
