@@ -83,6 +83,8 @@ def fill_pieces(codec: RowCodec, pieces: list[Piece]) -> list[Chunk]:
     """
     chunks = [codec.layouts.read(piece.chunk) for piece in pieces]
     for piece, chunk in zip(pieces, chunks, strict=True):
+        if len(piece.at) and piece.at[-1] >= len(chunk):
+            raise damaged(_WHAT, f"it has {len(chunk)} rows, not {piece.at[-1] + 1} or more")
         codec.fill(piece.rows, chunk, piece.at)
     counts = np.array([len(chunk) for chunk in chunks], dtype=np.int64)
     first = (np.cumsum(counts) - counts).tolist()

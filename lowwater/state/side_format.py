@@ -144,27 +144,27 @@ def read_sides(values: Sequence[bytes], counts: Int64Array) -> list[ReadSide]:
 
             for place in former:
                 count = int(counts[place])
-                rows = np.arange(first[place], first[place] + count)
-                found.append(ReadSide(rows, *read_former(values[place], count)))
+                side = read_former(values[place], count)
+                found.append(ReadSide(np.arange(first[place], first[place] + count), *side))
         for header, places in by_header.items():
             at = np.array(places, dtype=np.int64)
-            rows, _ = expand_ranges(first[at], counts[at])
             some = [values[place][len(header) :] for place in places]
-            found.append(_read(header, some, rows, counts[at]))
+            found.append(_read(header, some, first[at], counts[at]))
         return found
 
 
-def _read(header: bytes, values: list[bytes], rows: Int64Array, counts: Int64Array) -> ReadSide:
+def _read(header: bytes, values: list[bytes], first: Int64Array, counts: Int64Array) -> ReadSide:
     objects, bags, is_nested = _read_header(header)
     boxed = [name for name, dtype in bags if dtype.kind == "O"]
     columns = len(bags) + is_nested
     blobs = len(boxed) + len(objects) + is_nested
     cutter = _Cutter(values)
     packed = np.frombuffer(cutter.take(counts * columns * _COUNT.itemsize), _COUNT)
-    of_rows = packed.reshape(len(rows), columns).astype(np.int64)
+    of_rows = packed.reshape(int(counts.sum()), columns).astype(np.int64)
     sizes = np.full(len(values), blobs * _COUNT.itemsize)
     lengths = np.frombuffer(cutter.take(sizes), _COUNT).reshape(len(values), blobs)
-    totals = _sums(of_rows, counts)
+    # Nothing by row before the bytes are known to be of so many: a damaged count takes no memory.
+    totals = _sums(of_rows, counts) if columns else np.zeros((len(values), 0), dtype=np.int64)
     held: dict[str, Any] = {}
     for at, (name, dtype) in enumerate(bags):
         values_of = None if dtype.kind == "O" else cutter.take(totals[:, at] * dtype.itemsize)
@@ -181,12 +181,13 @@ def _read(header: bytes, values: list[bytes], rows: Int64Array, counts: Int64Arr
             if dtype.kind == "b" and (stretch.view(np.uint8) > 1).any():
                 raise damaged(WHAT, f"{name!r} is neither true nor false")
         held[name] = (stretch, arrivals, of_each)
+    decoded = {
+        name: _decoded(taken[len(boxed) + at], counts, name, or_nothing=True)
+        for at, name in enumerate(objects)
+    }
     return ReadSide(
-        rows,
-        {
-            name: _decoded(taken[len(boxed) + at], counts, name, or_nothing=True)
-            for at, name in enumerate(objects)
-        },
+        expand_ranges(first, counts)[0],
+        decoded,
         held,
         (of_rows[:, -1], [each for each in taken[-1] if each]) if is_nested else None,
     )

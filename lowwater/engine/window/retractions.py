@@ -154,12 +154,14 @@ class ShownPanes:
         self, rows: Int64Array, values: Sequence[bytes], counts: Int64Array, at: Int64Array
     ) -> None:
         """Give windows without panes those that were stored with them; see ``Nested``."""
+        # Before there is room for as many panes as a damaged count may say.
+        found = read_nested(values, self.codec.layouts, int(counts.sum()))
         begins = np.cumsum(counts) - counts
         places, which = expand_ranges(begins[at], counts[at])
         panes = self._panes.allocate(len(places))
         pane_at = np.full(int(counts.sum()), -1)
         pane_at[places] = panes
-        for read in read_nested(values, self.codec.layouts, len(pane_at)):
+        for read in found:
             filled = pane_at[read.rows]
             some = np.flatnonzero(filled >= 0)
             filled = filled[some]

@@ -14,7 +14,7 @@ from lowwater.errors import StateError
 from lowwater.state import blocks as blocks_module
 from lowwater.state import journal as journal_module
 from lowwater.state.arrays import NONE
-from lowwater.state.journal import Journal, fill_pieces
+from lowwater.state.journal import Journal, Piece, fill_pieces
 from lowwater.state.key_layout import END, StoredPlace, split_key
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.row_codec import RowCodec
@@ -258,3 +258,14 @@ def test_damaged_blocks_are_refused(change: str) -> None:
     own.store.commit(batch)
     with pytest.raises(StateError):
         own.again()
+
+
+def test_a_block_whose_chunk_has_fewer_rows_is_refused() -> None:
+    """As many as are live in it may be others: these would be read for them."""
+    kept = Kept(MemoryStore(MemoryContents()), expires=False)
+    rows = np.array([kept.put(0, 0, value) for value in (5, 6, 7)])
+    chunk = kept.codec.pack(rows).chunk(0, 2)
+    into = kept.table.allocate(2)
+    for at in ([0, 2], [1, 2], [2, 3]):
+        with pytest.raises(StateError, match="it has 2 rows"):
+            fill_pieces(kept.codec, [Piece(into, chunk, np.array(at))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,20 @@ def test_headers_that_say_nothing_sound_are_refused(header: Any) -> None:
     encoded, one = encode(header), np.array([1])
     with pytest.raises(StateError):
         read_sides([b"\xc1" + len(encoded).to_bytes(4, "little") + encoded + bytes(8)], one)
+
+
+def test_a_damaged_number_of_rows_takes_no_memory() -> None:
+    """Keys of objects alone have no fixed columns that would be too few for so many rows."""
+    (now,), _ = cut(Side({"a": boxed(["x"])}, {}, None), [0, 1])
+    for value in (now, encode({"objects": {"a": ["x"]}})):
+        tracemalloc.start()
+        try:
+            with pytest.raises(StateError, match="'a' is of another length"):
+                read_sides([value], np.array([10_000_000]))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < 1_000_000
 
 
 def test_a_stretch_does_not_pay_for_the_others() -> None:

@@ -12,6 +12,9 @@ import lowwater as lw
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.retractions import LABELS, ShownPanes
+from lowwater.errors import StateError
+from lowwater.state.table import RowTable
 from tests.unit.engine.window.test_operator import panes
 
 
@@ -46,3 +49,21 @@ def test_the_type_of_nulls_is_a_guess_that_leaves_no_trace(
         ("retract", {"last": low, "max": low, "all": [low]}),
         ("insert", {"last": high, "max": high, "all": values}),
     ]
+
+
+def test_a_damaged_number_of_panes_takes_no_room() -> None:
+    """Four billion panes are not made room for before it is seen how many there are."""
+    windows = RowTable([])
+    shown = ShownPanes(windows)
+    rows = windows.allocate(2)
+    shown.put(rows, {name: np.arange(2) for name in LABELS}, {})
+    gathered = shown.gather(rows)
+    assert gathered is not None
+    packed, counts = gathered
+    values = packed.cut(np.array([0]), 2)
+    others = windows.allocate(2)
+    with pytest.raises(StateError, match="it has 2 of 4294967296 panes"):
+        shown.attach(others, values, np.array([2**32 - 1, 1]), np.arange(2))
+    assert len(shown) == 2
+    shown.attach(others, values, counts, np.arange(2))
+    shown._check(np.concatenate((rows, others)))
