@@ -6,7 +6,6 @@ import copy
 import datetime as dt
 import math
 import pickle
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,23 +19,20 @@ import lowwater as lw
 from lowwater.engine.local.outcomes import LateElements
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.panes import LateRecord, Pane
+from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.python_values import python_values
 from lowwater.engine.records.stage_output import Emitted
 from lowwater.engine.records.steps import (
-    KINDS,
     PANES_AT_ONCE,
-    REASONS,
-    TIMINGS,
     LateBatch,
     PaneBatch,
-    key_values,
 )
 from lowwater.engine.records.unchecked import dicts, instants, windows
 from lowwater.errors import InvalidArgument, UnknownName
-from lowwater.pipeline.forms import Element, ElementForm
+from lowwater.pipeline.forms import ElementForm
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, Instant
 from lowwater.windows import Window
+from tests.property.by_constructors import assert_same, made_elements, made_late, made_panes
 
 ENDS = (START_OF_TIME, START_OF_TIME + 1, -1, 0, 1, 2**53 + 1, LAST_EVENT_TIME, END_OF_TIME)
 MICROS = st.sampled_from(ENDS) | st.integers(START_OF_TIME, END_OF_TIME)
@@ -98,41 +94,9 @@ def pane_batches(draw: st.DrawFn) -> PaneBatch:
     )
 
 
-def checked_panes(batch: PaneBatch) -> list[Pane]:
-    """The panes of a batch, each by its constructor."""
-    values = {name: column.to_list() for name, column in batch.values.items()}
-    keys = key_values(batch.keys)
-    return [
-        Pane(
-            key=keys[row],
-            window=Window(Instant(int(batch.start[row])), Instant(int(batch.end[row]))),
-            values={name: column[row] for name, column in values.items()},
-            timing=TIMINGS[batch.timing[row]],
-            index=int(batch.index[row]),
-            on_time_index=int(batch.on_time_index[row]),
-            is_first=bool(batch.is_first[row]),
-            is_last=bool(batch.is_last[row]),
-            kind=KINDS[batch.kind[row]],
-            timestamp=Instant(int(batch.timestamp[row])),
-            emitted_at=Instant(int(batch.emitted_at[row])),
-            watermark=Instant(int(batch.watermark[row])),
-        )
-        for row in range(len(batch))
-    ]
-
-
-def assert_same(found: Sequence[Any], expected: Sequence[Any]) -> None:
-    """Same types, also of each field, and the same texts: they distinguish NaN, -0.0 and 0."""
-    assert list(map(repr, found)) == list(map(repr, expected))
-    for one, other in zip(found, expected, strict=True):
-        assert type(one) is type(other)
-        for each in fields(other):
-            assert type(getattr(one, each.name)) is type(getattr(other, each.name))
-
-
 @given(pane_batches())
 def test_panes(batch: PaneBatch) -> None:
-    expected = checked_panes(batch)
+    expected = made_panes(batch)
     for found in (batch.to_panes(), list(batch)):
         assert_same(found, expected)
         for one, other in zip(found, expected, strict=True):
@@ -150,22 +114,10 @@ def test_late_records(data: st.DataObject, n: int) -> None:
     rows = np.arange(n)
     batch = LateBatch(rows, start, end, (rows % 5).astype(np.uint8), 7)
     at, value, key = data.draw(times(n)), data.draw(columns(n)), data.draw(columns(n))
-    found = LateElements(batch, Records({"value": value}, n), rows, at, (key,)).to_records()
-    values, keys = value.to_list(), key.to_list(exact=True)
-    assert_same(
-        found,
-        [
-            LateRecord(
-                values[row],
-                Instant(int(at[row])),
-                keys[row],
-                Window(Instant(int(start[row])), Instant(int(end[row]))) if has[row] else None,
-                Instant(7),
-                REASONS[row % 5],
-            )
-            for row in range(n)
-        ],
-    )
+    late = LateElements(batch, Records({"value": value}, n), rows, at, (key,))
+    expected = made_late(late)
+    assert_same(late.to_records(), expected)
+    assert [each.window is not None for each in expected] == has.tolist()
 
 
 @given(st.data(), st.integers(0, 30), st.booleans())
@@ -174,22 +126,11 @@ def test_elements(data: st.DataObject, n: int, is_signed: bool) -> None:
     names = data.draw(st.sampled_from([(), ("a",), ("a", "b"), ("value",)]))
     values = {name: data.draw(columns(n)) for name in names}
     signs = np.where(np.arange(n) % 2, -1, 1).astype(np.int8) if is_signed else None
-    found = list(ElementForm(("k",)).items(Emitted(at, (key,), values, signs=signs)))
-    lists = {name: column.to_list() for name, column in values.items()}
-    keys = key.to_list(exact=True)
-    assert_same(
-        found,
-        [
-            Element(
-                keys[row],
-                {name: column[row] for name, column in lists.items()},
-                Instant(int(at[row])),
-                "main",
-                "retract" if is_signed and row % 2 else "insert",
-            )
-            for row in range(n)
-        ],
-    )
+    form, batch = ElementForm(("k",)), Emitted(at, (key,), values, signs=signs)
+    expected = made_elements(form, batch)
+    assert_same(list(form.items(batch)), expected)
+    kinds = ["retract" if is_signed and row % 2 else "insert" for row in range(n)]
+    assert [each.kind for each in expected] == kinds
 
 
 def test_long_outputs_are_converted_in_parts() -> None:
