@@ -68,7 +68,9 @@ class AsOfOperator(TwoSided):
         fields = [Field("met", np.int64, _WAITS)]
         if as_of.looks_ahead:
             fields.append(Field("until", np.int64, END_OF_TIME))
-        facts = KeyedRecords(columns.left, fields, signed=signed)
+        # Facts that no version and no retraction changes are only taken by time.
+        changes = signed or as_of.retracts or as_of.looks_ahead
+        facts = KeyedRecords(columns.left, fields, signed=signed, found_by_key=changes)
         versions = KeyedRecords(columns.right, signed=signed)
         super().__init__(
             facts,

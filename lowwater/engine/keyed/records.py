@@ -43,6 +43,8 @@ class KeyedRecords:
         fields: Further columns of the table.
         signed: Whether records may be retracted.
         unique: Whether rows of a key are distinct, and found by their hashes.
+        found_by_key: Whether rows are found by key at all; if not, :meth:`find` and ``segments``
+            are of no use.
         aggregates: What is aggregated in each row, in columns of the table; ``None`` for nothing.
     """
 
@@ -53,6 +55,7 @@ class KeyedRecords:
         *,
         signed: bool = False,
         unique: bool = False,
+        found_by_key: bool = True,
         aggregates: Mapping[str, AggregateSpec] | None = None,
     ) -> None:
         own = [Field(name, np.int64) for name in ("key", "start", "born")]
@@ -63,6 +66,7 @@ class KeyedRecords:
         self.kept = KeptRecords(self.table, types)
         self.aggregation = Aggregation(aggregates or {}, self.table)
         self.segments = Segments(self.table, disjoint=True, end="start")
+        self._found_by_key = found_by_key
         self.births = 0
         self.by_time = Deadlines()
         self.journal: Journal | None = None
@@ -267,7 +271,8 @@ class KeyedRecords:
         return rows
 
     def _find_again(self, rows: Int64Array) -> None:
-        self.segments.insert(rows)
+        if self._found_by_key:
+            self.segments.insert(rows)
         if self._index is None:
             self.by_time.push(self.table["start"][rows], rows)
         else:
@@ -276,7 +281,8 @@ class KeyedRecords:
 
     def _lose(self, rows: Int64Array) -> None:
         """Hide rows from lookups."""
-        self.segments.remove(rows)
+        if self._found_by_key:
+            self.segments.remove(rows)
         if self._index is not None:
             self._index.remove(rows)
 
@@ -295,7 +301,7 @@ class KeyedRecords:
             self._index._check()
             assert len(self._index) == len(self.segments)
         rows = self.table.live()
-        assert len(self.segments) == len(rows)
+        assert len(self.segments) == (len(rows) if self._found_by_key else 0)
         self.row_counts._check(self.table["key"][rows])
         assert not self._gone
 
