@@ -191,8 +191,13 @@ class History:
         if as_of.looks_ahead:
             expired = before(watermark, as_of.keep_us + self._behind_us)
             versions.remove(versions.take_due(self.expiries, expired))
-        if rows.size:
+        if not rows.size:
+            return
+        if as_of.looks_ahead or as_of.order is not None:
             self._forget_superseded(rows, over, expired)
+            return
+        keys = distinct(versions.table["key"][rows])
+        versions.remove_but_last(keys, np.full(len(keys), over, dtype=np.int64))
 
     def _forget_superseded(self, rows: Int64Array, over: int, expired: int) -> None:
         """Remove versions up to an instant, but for the newest of each key.

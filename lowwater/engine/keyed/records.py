@@ -191,6 +191,12 @@ class KeyedRecords:
             self._lose(rows)
             self._gone.append(rows)
 
+    def remove_but_last(self, keys: Int64Array, upto: Int64Array) -> None:
+        """Remove the records at or before an instant of distinct keys, but for each key's last."""
+        rows = self.segments.cut(keys, upto)
+        if rows.size:
+            self._gone.append(rows)
+
     def clear(self) -> None:
         """Remove all records that are not removed yet."""
         rows = self.table.live()
