@@ -180,7 +180,7 @@ class History:
         """Remove the versions that no fact can meet any more, now that the watermark is there."""
         as_of, versions = self._as_of, self._versions
         over = before(watermark, as_of.keep_us)
-        rows = versions.take_due(versions.by_time, over)
+        rows = versions.take_all_due(versions.by_time, over)
         if watermark == END_OF_TIME:
             versions.remove(versions.table.live())
             return

@@ -25,6 +25,8 @@ from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import Int64Array
 
 _STALE = 1 << 16
+_PLACED = ("key", "start", "born")
+"""The columns that every record has."""
 
 
 @final
@@ -58,7 +60,7 @@ class KeyedRecords:
         found_by_key: bool = True,
         aggregates: Mapping[str, AggregateSpec] | None = None,
     ) -> None:
-        own = [Field(name, np.int64) for name in ("key", "start", "born")]
+        own = [Field(name, np.int64) for name in _PLACED]
         if signed or unique:
             own.append(Field("hash", np.int64))
         self.table = RowTable([*own, *fields])
@@ -86,8 +88,8 @@ class KeyedRecords:
         hashes: Int64Array | None,
     ) -> Int64Array:
         """Add records; return their rows. Amortised O(n log n)."""
-        rows = self.table.allocate(len(keys))
         table = self.table
+        rows = table.allocate(len(keys), _PLACED)
         table["key"][rows], table["start"][rows] = keys, times
         table["born"][rows] = self.births + np.arange(len(rows))
         self.births += len(rows)
@@ -178,12 +180,19 @@ class KeyedRecords:
             upto: The instant.
             column: What the queue is by. Rows come in its order, then by time and arrival.
         """
+        rows = self.take_all_due(queue, upto, column)
+        if not rows.size:
+            return rows
+        by = [self.table[name][rows] for name in ("born", "start")]
+        return rows[np.lexsort(by if column == "start" else [*by, self.table[column][rows]])]
+
+    def take_all_due(self, queue: Deadlines, upto: int, column: str = "start") -> Int64Array:
+        """Remove and return the rows of a queue up to an instant as :meth:`take_due`, unordered."""
         if queue.first > upto:
             return NONE
         times, rows = queue.pop(upto)
-        rows = self._scratch.unique(rows[self.is_row(times, rows, column)], self.table.capacity)[0]
-        by = [self.table[name][rows] for name in ("born", "start")]
-        return rows[np.lexsort(by if column == "start" else [*by, self.table[column][rows]])]
+        rows = rows[self.is_row(times, rows, column)]
+        return self._scratch.unique(rows, self.table.capacity)[0]
 
     def remove(self, rows: Int64Array) -> None:
         """Hide distinct records from lookups; :meth:`release_removed` frees their rows."""
