@@ -94,9 +94,8 @@ class Segments:
         self._cover(keys)
         begin, count = self._at[keys], self._count[keys]
         place = self._search(begin, count, self._table["start"], at, below_or_equal=True)
-        found = np.full(len(keys), -1, dtype=np.int64)
-        some = place > 0
-        found[some] = self._pool[begin[some] + place[some] - 1]
+        found = self._pool[begin + (place - 1)]  # any window where there is none
+        found[place == 0] = -1
         return found
 
     def next_start(self, keys: Int64Array, at: Int64Array) -> Int64Array:

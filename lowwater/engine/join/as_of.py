@@ -224,7 +224,8 @@ class AsOfOperator(TwoSided):
         by, queue = ("until", self._joins) if ahead else ("start", facts.by_time)
         # By what settles them, so that an advance in portions emits them in the same order.
         due = facts.take_due(queue, self._settled, by)
-        self._join(due[facts.table["met"][due] == _WAITS])
+        # Without corrections, all facts that are here wait.
+        self._join(due[facts.table["met"][due] == _WAITS] if self.as_of.retracts else due)
         old = facts.take_due(self._releases, before(self.watermark, self.as_of.keep_us), by)
         facts.remove(old[facts.table["met"][old] != _WAITS])
         self._history.forget(self.watermark)
@@ -236,8 +237,10 @@ class AsOfOperator(TwoSided):
             return
         facts = self.sides[LEFT]
         met = self._met(rows)
-        shown = met >= (ALONE if self.as_of.how == "left" else 0)
-        self._pairs.add(rows[shown], met[shown], 1)
+        if self.as_of.how == "left":
+            self._pairs.add(rows, met, 1)
+        else:
+            self._pairs.add(rows[met >= 0], met[met >= 0], 1)
         if not self.as_of.retracts:
             facts.remove(rows)
             self.admitted += len(met)

@@ -96,7 +96,7 @@ class KeyedRecords:
         if hashes is not None:
             table["hash"][rows] = hashes
         self.kept.put(rows, columns)
-        self._find_again(rows)
+        self._find_again(rows, keys, times)
         self.touch(rows)
         return rows
 
@@ -183,8 +183,10 @@ class KeyedRecords:
         rows = self.take_all_due(queue, upto, column)
         if not rows.size:
             return rows
-        by = [self.table[name][rows] for name in ("born", "start")]
-        return rows[np.lexsort(by if column == "start" else [*by, self.table[column][rows]])]
+        born, times = (self.table[name][rows] for name in ("born", "start"))
+        if column == "start":
+            return rows[_by_time_and_arrival(times, born)]
+        return rows[np.lexsort((born, times, self.table[column][rows]))]
 
     def take_all_due(self, queue: Deadlines, upto: int, column: str = "start") -> Int64Array:
         """Remove and return the rows of a queue up to an instant as :meth:`take_due`, unordered."""
@@ -275,24 +277,24 @@ class KeyedRecords:
         Args:
             rows: The rows; those of a key and time by arrival.
         """
-        self._find_again(rows)
+        self._find_again(rows, self.table["key"][rows], self.table["start"][rows])
         self.touch(rows)
 
     def rebuild(self) -> Int64Array:
         """Rebuild what is not stored: how rows are found; return the distinct rows."""
         rows = self.table.live()
         rows = rows[kernels().argsort(self.table["born"][rows])]
-        self._find_again(rows)
+        self._find_again(rows, self.table["key"][rows], self.table["start"][rows])
         return rows
 
-    def _find_again(self, rows: Int64Array) -> None:
+    def _find_again(self, rows: Int64Array, keys: Int64Array, times: Int64Array) -> None:
         if self._found_by_key:
             self.segments.insert(rows)
         if self._index is None:
-            self.by_time.push(self.table["start"][rows], rows)
+            self.by_time.push(times, rows)
         else:
             self._index.insert(rows)
-        self.row_counts.add(self.table["key"][rows])
+        self.row_counts.add(keys)
 
     def _lose(self, rows: Int64Array) -> None:
         """Hide rows from lookups."""
@@ -319,6 +321,19 @@ class KeyedRecords:
         assert len(self.segments) == (len(rows) if self._found_by_key else 0)
         self.row_counts._check(self.table["key"][rows])
         assert not self._gone
+
+
+def _by_time_and_arrival(times: Int64Array, born: Int64Array) -> Int64Array:
+    """Return the order that sorts by time and arrival.
+
+    Those of one time mostly come by arrival: then a stable sort by time does it.
+    """
+    order = kernels().argsort(times)
+    sorted_times, sorted_born = times[order], born[order]
+    same = sorted_times[1:] == sorted_times[:-1]
+    if (same & (sorted_born[1:] < sorted_born[:-1])).any():
+        return np.lexsort((born, times))
+    return order
 
 
 def _places(begins: NDArray[Any]) -> Int64Array:
