@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from lowwater.kernels import kernels
 from lowwater.kernels.plain_merging import Gathered, Merging, gather_by
 from lowwater.kernels.positions import repeated
-from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
+from lowwater.state.arrays import (
+    Scratch,
+    expand_ranges,
+    run_lengths,
+    run_starts,
+    sort_by_key_and_time,
+)
 from lowwater.state.table import RowTable
 from lowwater.time import END_OF_TIME, Int64Array, latest
 
@@ -43,7 +49,7 @@ class Segments:
         self._at: Int64Array = np.zeros(64, dtype=np.int64)
         self._count: Int64Array = np.zeros(64, dtype=np.int64)
         self._room: Int64Array = np.zeros(64, dtype=np.int64)
-        self._marks = np.zeros(0, dtype=np.bool_)
+        self._scratch = Scratch()
 
     def __len__(self) -> int:
         """Return the number of windows held."""
@@ -210,7 +216,7 @@ class Segments:
         first = np.flatnonzero(run_starts(owner))
         touched = owner[first]
         begin = self._places_before(touched, starts[rows[first]])
-        lengths = np.diff(first, append=len(rows))
+        lengths = run_lengths(first, len(rows))
         behind = self._count[touched] - begin
         if behind.any():
             tail, _ = expand_ranges(self._at[touched] + begin, behind)
@@ -228,12 +234,12 @@ class Segments:
         rows, keys = rows[order], keys[order]
         first = np.flatnonzero(run_starts(keys))
         touched = keys[first]
-        removed = np.diff(first, append=len(keys))
+        removed = run_lengths(first, len(keys))
         front, _ = expand_ranges(self._at[touched], removed)
         front = self._pool[front]
         gone = front == rows
         if not gone.all():  # those of a key may be given in another order than they stand in
-            gone = self._are_among(front, rows)
+            gone = self._scratch.among(front, rows, self._table.capacity)
         # Mostly a key's oldest windows go, all at once: then its segment just begins later.
         whole = np.logical_and.reduceat(gone, first)
         if whole.all():
@@ -302,18 +308,9 @@ class Segments:
         begin = self._places_before(touched, earliest)
         tail, which = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
         windows = self._pool[tail]
-        stays = ~self._are_among(windows, rows)
+        stays = ~self._scratch.among(windows, rows, self._table.capacity)
         lengths = np.bincount(which[stays], minlength=len(touched)).astype(np.int64)
         self._replace_tails(touched, begin, windows[stays], lengths)
-
-    def _are_among(self, rows: Int64Array, some: Int64Array) -> NDArray[np.bool_]:
-        """Return which rows are among some others. O(both), by a mark for each row of the table."""
-        if len(self._marks) < self._table.capacity:
-            self._marks = np.zeros(self._table.capacity, dtype=np.bool_)
-        self._marks[some] = True
-        found = self._marks[rows]
-        self._marks[some] = False
-        return found
 
     def _replace_tails(
         self, keys: Int64Array, begin: Int64Array, rows: Int64Array, lengths: Int64Array

@@ -17,7 +17,7 @@ from lowwater.engine.keyed.sides import LEFT, Side
 from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
-from lowwater.state.arrays import run_starts
+from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
@@ -32,6 +32,7 @@ from lowwater.watermark import Hold
 
 _WAITS = -2
 """What a fact has met that is not joined yet; one without a version has met ``ALONE``."""
+_NO_QUEUE = Deadlines()
 VERSIONS_WATERMARK = "versions watermark"
 
 
@@ -261,7 +262,7 @@ class AsOfOperator(TwoSided):
         if not (self.as_of.retracts or self.as_of.looks_ahead):
             return
         facts = self.sides[LEFT]
-        order = np.lexsort((times, keys))
+        order = sort_by_key_and_time(keys, times)
         starts = run_starts(keys[order])
         first, last = order[starts], order[np.append(starts[1:], True)]
         arrival = np.argsort(np.minimum.reduceat(order, np.flatnonzero(starts)))
@@ -308,10 +309,10 @@ class AsOfOperator(TwoSided):
     def _done(self, late: LateBatch | None) -> StageOutput:
         """Free what is removed, and after an advance raise the output watermark."""
         if self.as_of.looks_ahead:
-            output = self._emitted(late, (Deadlines(), self._history.expiries))
+            output = self._emitted(late, (_NO_QUEUE, self._history.expiries))
             self.sides[LEFT].tidy(self._joins, self._releases, column="until")
         else:
-            output = self._emitted(late, (self._releases, Deadlines()))
+            output = self._emitted(late, (self._releases, _NO_QUEUE))
         if self._has_advanced:
             held = self._lowest_hold()
             if self._spilled:  # until load_holder has had it loaded

@@ -221,6 +221,6 @@ class History:
                 at = np.where(newest >= 0, times[newest] - 1, START_OF_TIME)
                 stays |= old == self.newest(keys, at)[which]
             stays &= times[old] > expired
-            kept = np.intersect1d(old[stays], rows)
+            kept = old[stays & versions.among(old, rows)]
             self.expiries.push(times[kept], kept)
         versions.remove(old[~stays])

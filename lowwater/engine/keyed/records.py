@@ -184,9 +184,8 @@ class KeyedRecords:
         if not rows.size:
             return rows
         born, times = (self.table[name][rows] for name in ("born", "start"))
-        if column == "start":
-            return rows[_by_time_and_arrival(times, born)]
-        return rows[np.lexsort((born, times, self.table[column][rows]))]
+        rows = rows[_by_time_and_arrival(times, born)]
+        return rows if column == "start" else rows[kernels().argsort(self.table[column][rows])]
 
     def take_all_due(self, queue: Deadlines, upto: int, column: str = "start") -> Int64Array:
         """Remove and return the rows of a queue up to an instant as :meth:`take_due`, unordered."""
@@ -195,6 +194,10 @@ class KeyedRecords:
         times, rows = queue.pop(upto)
         rows = rows[self.is_row(times, rows, column)]
         return self._scratch.unique(rows, self.table.capacity)[0]
+
+    def among(self, rows: Int64Array, some: Int64Array) -> NDArray[np.bool_]:
+        """Return which rows are among some others. O(both)."""
+        return self._scratch.among(rows, some, self.table.capacity)
 
     def remove(self, rows: Int64Array) -> None:
         """Hide distinct records from lookups; :meth:`release_removed` frees their rows."""
@@ -261,9 +264,12 @@ class KeyedRecords:
             queues: The others.
             column: What these are by.
         """
-        for queue, by in ((self.by_time, "start"), *((queue, column) for queue in queues)):
-            if len(queue) > 2 * len(self.table) + _STALE:
-                queue.retain(partial(self.is_row, column=by))
+        most = 2 * len(self.table) + _STALE
+        if len(self.by_time) > most:
+            self.by_time.retain(self.is_row)
+        for queue in queues:
+            if len(queue) > most:
+                queue.retain(partial(self.is_row, column=column))
 
     def evict(self, rows: Int64Array) -> None:
         """Release rows that have been written down, with all other rows of their keys."""
