@@ -180,13 +180,14 @@ class History:
         """Remove the versions that no fact can meet any more, now that the watermark is there."""
         as_of, versions = self._as_of, self._versions
         over = before(watermark, as_of.keep_us)
-        rows = versions.take_all_due(versions.by_time, over)
         if watermark == END_OF_TIME:
+            versions.take_all_due(versions.by_time, over)
             versions.remove(versions.table.live())
             return
         if as_of.direction == "forward":
-            versions.remove(rows)
+            versions.remove(versions.take_due(versions.by_time, over))
             return
+        rows = versions.take_all_due(versions.by_time, over)
         expired = START_OF_TIME
         if as_of.looks_ahead:
             expired = before(watermark, as_of.keep_us + self._behind_us)
