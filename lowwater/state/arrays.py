@@ -73,6 +73,18 @@ def distinct(values: NDArray[np.integer[Any]]) -> Int64Array:
     return rising[run_starts(rising)] if len(rising) else rising
 
 
+def run_lengths(first: Int64Array, count: int) -> Int64Array:
+    """Return how long runs are that begin at some places, up to ``count``; there is at least one.
+
+    >>> run_lengths(np.array([0, 2, 3]), 7).tolist()
+    [2, 1, 4]
+    """
+    lengths = np.empty_like(first)
+    np.subtract(first[1:], first[:-1], out=lengths[:-1])
+    lengths[-1] = count - first[-1]
+    return lengths
+
+
 def among(values: NDArray[np.integer[Any]], some: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
     """Return which values are among some others: hashes, whose high bits are well mixed.
 
@@ -98,10 +110,11 @@ def among(values: NDArray[np.integer[Any]], some: NDArray[np.integer[Any]]) -> N
 class Scratch:
     """Reusable arrays by row number, for grouping without a sort."""
 
-    __slots__ = ("_stamp",)
+    __slots__ = ("_marks", "_stamp")
 
     def __init__(self) -> None:
         self._stamp: Int64Array = np.empty(64, dtype=np.int64)
+        self._marks = np.zeros(0, dtype=np.bool_)
 
     def unique(self, rows: Int64Array, capacity: int) -> tuple[Int64Array, Int64Array]:
         """Return the distinct row numbers, in order of first place, and each row's place therein.
@@ -113,6 +126,21 @@ class Scratch:
         if len(rows) == 1:
             return rows, np.zeros(1, dtype=np.int64)
         return kernels().unique(self.room(capacity), rows)
+
+    def among(self, rows: Int64Array, some: Int64Array, capacity: int) -> NDArray[np.bool_]:
+        """Return which row numbers are among some others. O(both).
+
+        Args:
+            rows: Row numbers, int64, each below ``capacity``, as are those of ``some``.
+            some: The others.
+            capacity: One more than the largest row number.
+        """
+        if len(self._marks) < capacity:
+            self._marks = np.zeros(capacity, dtype=np.bool_)
+        self._marks[some] = True
+        found = self._marks[rows]
+        self._marks[some] = False
+        return found
 
     def room(self, capacity: int) -> Int64Array:
         """Return space for so many rows, which may hold anything."""

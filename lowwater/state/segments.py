@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from lowwater.kernels import kernels
 from lowwater.kernels.plain_merging import Gathered, Merging, gather_by
 from lowwater.kernels.positions import repeated
-from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
+from lowwater.state.arrays import (
+    Scratch,
+    expand_ranges,
+    run_lengths,
+    run_starts,
+    sort_by_key_and_time,
+)
 from lowwater.state.table import RowTable
 from lowwater.time import END_OF_TIME, Int64Array, latest
 
@@ -43,7 +49,7 @@ class Segments:
         self._at: Int64Array = np.zeros(64, dtype=np.int64)
         self._count: Int64Array = np.zeros(64, dtype=np.int64)
         self._room: Int64Array = np.zeros(64, dtype=np.int64)
-        self._marks = np.zeros(0, dtype=np.bool_)
+        self._scratch = Scratch()
 
     def __len__(self) -> int:
         """Return the number of windows held."""
@@ -94,9 +100,8 @@ class Segments:
         self._cover(keys)
         begin, count = self._at[keys], self._count[keys]
         place = self._search(begin, count, self._table["start"], at, below_or_equal=True)
-        found = np.full(len(keys), -1, dtype=np.int64)
-        some = place > 0
-        found[some] = self._pool[begin[some] + place[some] - 1]
+        found = self._pool[begin + (place - 1)]  # any window where there is none
+        found[place == 0] = -1
         return found
 
     def next_start(self, keys: Int64Array, at: Int64Array) -> Int64Array:
@@ -208,14 +213,17 @@ class Segments:
         rows = rows[sort_by_key_and_time(keys[rows], starts[rows])]
         owner = keys[rows]
         self._cover(owner)
-        first = run_starts(owner)
+        first = np.flatnonzero(run_starts(owner))
         touched = owner[first]
         begin = self._places_before(touched, starts[rows[first]])
-        tail, _ = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
-        if len(tail):
+        lengths = run_lengths(first, len(rows))
+        behind = self._count[touched] - begin
+        if behind.any():
+            tail, _ = expand_ranges(self._at[touched] + begin, behind)
             rows = np.concatenate((self._pool[tail], rows))
             rows = rows[sort_by_key_and_time(keys[rows], starts[rows])]
-        self._replace_tails(touched, begin, rows)
+            lengths += behind
+        self._replace_tails(touched, begin, rows, lengths)
 
     def remove(self, rows: Int64Array) -> None:
         """Remove the windows of rows; each must be here, under the start it was sorted by."""
@@ -226,18 +234,37 @@ class Segments:
         rows, keys = rows[order], keys[order]
         first = np.flatnonzero(run_starts(keys))
         touched = keys[first]
-        removed = np.diff(np.append(first, len(keys)))
-        front, at_front = expand_ranges(self._at[touched], removed)
-        gone = self._are_among(self._pool[front], rows)
-        whole = np.bincount(at_front, weights=gone, minlength=len(touched)) == removed
+        removed = run_lengths(first, len(keys))
+        front, _ = expand_ranges(self._at[touched], removed)
+        front = self._pool[front]
+        gone = front == rows
+        if not gone.all():  # those of a key may be given in another order than they stand in
+            gone = self._scratch.among(front, rows, self._table.capacity)
         # Mostly a key's oldest windows go, all at once: then its segment just begins later.
-        easy = touched[whole]
-        self._at[easy] += removed[whole]
-        self._room[easy] -= removed[whole]
-        self._count[easy] -= removed[whole]
-        self._held -= int(removed[whole].sum())
-        if not whole.all():
-            self._remove_inside(touched[~whole], rows[np.isin(keys, touched[~whole])])
+        whole = np.logical_and.reduceat(gone, first)
+        if whole.all():
+            self._begin_later(touched, removed)
+            return
+        self._begin_later(touched[whole], removed[whole])
+        self._remove_inside(touched[~whole], rows[np.isin(keys, touched[~whole])])
+
+    def cut(self, keys: Int64Array, upto: Int64Array) -> Int64Array:
+        """Remove the windows that start at or before an instant, but for the last of each key.
+
+        Args:
+            keys: Distinct keys.
+            upto: The instant for each.
+
+        Returns:
+            The rows of what is removed, key by key.
+        """
+        self._cover(keys)
+        at, count = self._at[keys], self._count[keys]
+        place = self._search(at, count, self._table["start"], upto, below_or_equal=True)
+        removed = np.maximum(place - 1, 0)
+        places, _ = expand_ranges(at, removed)
+        self._begin_later(keys, removed)
+        return self._pool[places]
 
     def _check(self) -> None:
         """Assert every invariant; print the structure if one does not hold. O(windows)."""
@@ -267,30 +294,28 @@ class Segments:
             print(list(zip(owner, rows, table["start"][rows], table[self._end][rows], strict=True)))
             raise
 
+    def _begin_later(self, keys: Int64Array, by: Int64Array) -> None:
+        """Take so many windows from the front of each of some distinct keys."""
+        self._at[keys] += by
+        self._room[keys] -= by
+        self._count[keys] -= by
+        self._held -= int(by.sum())
+
     def _remove_inside(self, touched: Int64Array, rows: Int64Array) -> None:
         starts, keys = self._table["start"], self._table["key"]
         earliest = np.full(len(touched), np.iinfo(np.int64).max)
         np.minimum.at(earliest, np.searchsorted(touched, keys[rows]), starts[rows])
         begin = self._places_before(touched, earliest)
-        tail, _ = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
-        kept = self._pool[tail]
-        self._replace_tails(touched, begin, kept[~self._are_among(kept, rows)])
+        tail, which = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
+        windows = self._pool[tail]
+        stays = ~self._scratch.among(windows, rows, self._table.capacity)
+        lengths = np.bincount(which[stays], minlength=len(touched)).astype(np.int64)
+        self._replace_tails(touched, begin, windows[stays], lengths)
 
-    def _are_among(self, rows: Int64Array, some: Int64Array) -> NDArray[np.bool_]:
-        """Return which rows are among some others. O(both), by a mark for each row of the table."""
-        if len(self._marks) < self._table.capacity:
-            self._marks = np.zeros(self._table.capacity, dtype=np.bool_)
-        self._marks[some] = True
-        found = self._marks[rows]
-        self._marks[some] = False
-        return found
-
-    def _replace_tails(self, keys: Int64Array, begin: Int64Array, rows: Int64Array) -> None:
-        """Set each key's windows from place ``begin`` on to ``rows``, sorted by key."""
-        lengths = np.zeros(len(keys), dtype=np.int64)
-        if len(rows):
-            owner = np.searchsorted(keys, self._table["key"][rows])
-            lengths = np.bincount(owner, minlength=len(keys)).astype(np.int64)
+    def _replace_tails(
+        self, keys: Int64Array, begin: Int64Array, rows: Int64Array, lengths: Int64Array
+    ) -> None:
+        """Set each key's windows from place ``begin`` on to the next of ``rows``, so many each."""
         count = begin + lengths
         need = int((2 * count + 2).sum())
         if self._used + need > len(self._pool):

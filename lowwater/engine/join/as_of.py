@@ -17,7 +17,7 @@ from lowwater.engine.keyed.sides import LEFT, Side
 from lowwater.engine.keyed.spilled import SpilledKeys
 from lowwater.engine.records.stage_output import NOTHING, StageOutput
 from lowwater.engine.records.steps import Bundle, LateBatch
-from lowwater.state.arrays import run_starts
+from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
@@ -32,6 +32,7 @@ from lowwater.watermark import Hold
 
 _WAITS = -2
 """What a fact has met that is not joined yet; one without a version has met ``ALONE``."""
+_NO_QUEUE = Deadlines()
 VERSIONS_WATERMARK = "versions watermark"
 
 
@@ -68,7 +69,9 @@ class AsOfOperator(TwoSided):
         fields = [Field("met", np.int64, _WAITS)]
         if as_of.looks_ahead:
             fields.append(Field("until", np.int64, END_OF_TIME))
-        facts = KeyedRecords(columns.left, fields, signed=signed)
+        # Facts that no version and no retraction changes are only taken by time.
+        changes = signed or as_of.retracts or as_of.looks_ahead
+        facts = KeyedRecords(columns.left, fields, signed=signed, found_by_key=changes)
         versions = KeyedRecords(columns.right, signed=signed)
         super().__init__(
             facts,
@@ -222,7 +225,8 @@ class AsOfOperator(TwoSided):
         by, queue = ("until", self._joins) if ahead else ("start", facts.by_time)
         # By what settles them, so that an advance in portions emits them in the same order.
         due = facts.take_due(queue, self._settled, by)
-        self._join(due[facts.table["met"][due] == _WAITS])
+        # Without corrections, all facts that are here wait.
+        self._join(due[facts.table["met"][due] == _WAITS] if self.as_of.retracts else due)
         old = facts.take_due(self._releases, before(self.watermark, self.as_of.keep_us), by)
         facts.remove(old[facts.table["met"][old] != _WAITS])
         self._history.forget(self.watermark)
@@ -234,8 +238,10 @@ class AsOfOperator(TwoSided):
             return
         facts = self.sides[LEFT]
         met = self._met(rows)
-        shown = met >= (ALONE if self.as_of.how == "left" else 0)
-        self._pairs.add(rows[shown], met[shown], 1)
+        if self.as_of.how == "left":
+            self._pairs.add(rows, met, 1)
+        else:
+            self._pairs.add(rows[met >= 0], met[met >= 0], 1)
         if not self.as_of.retracts:
             facts.remove(rows)
             self.admitted += len(met)
@@ -256,7 +262,7 @@ class AsOfOperator(TwoSided):
         if not (self.as_of.retracts or self.as_of.looks_ahead):
             return
         facts = self.sides[LEFT]
-        order = np.lexsort((times, keys))
+        order = sort_by_key_and_time(keys, times)
         starts = run_starts(keys[order])
         first, last = order[starts], order[np.append(starts[1:], True)]
         arrival = np.argsort(np.minimum.reduceat(order, np.flatnonzero(starts)))
@@ -303,10 +309,10 @@ class AsOfOperator(TwoSided):
     def _done(self, late: LateBatch | None) -> StageOutput:
         """Free what is removed, and after an advance raise the output watermark."""
         if self.as_of.looks_ahead:
-            output = self._emitted(late, (Deadlines(), self._history.expiries))
+            output = self._emitted(late, (_NO_QUEUE, self._history.expiries))
             self.sides[LEFT].tidy(self._joins, self._releases, column="until")
         else:
-            output = self._emitted(late, (self._releases, Deadlines()))
+            output = self._emitted(late, (self._releases, _NO_QUEUE))
         if self._has_advanced:
             held = self._lowest_hold()
             if self._spilled:  # until load_holder has had it loaded

@@ -180,19 +180,25 @@ class History:
         """Remove the versions that no fact can meet any more, now that the watermark is there."""
         as_of, versions = self._as_of, self._versions
         over = before(watermark, as_of.keep_us)
-        rows = versions.take_due(versions.by_time, over)
         if watermark == END_OF_TIME:
+            versions.take_all_due(versions.by_time, over)
             versions.remove(versions.table.live())
             return
         if as_of.direction == "forward":
-            versions.remove(rows)
+            versions.remove(versions.take_due(versions.by_time, over))
             return
+        rows = versions.take_all_due(versions.by_time, over)
         expired = START_OF_TIME
         if as_of.looks_ahead:
             expired = before(watermark, as_of.keep_us + self._behind_us)
             versions.remove(versions.take_due(self.expiries, expired))
-        if rows.size:
+        if not rows.size:
+            return
+        if as_of.looks_ahead or as_of.order is not None:
             self._forget_superseded(rows, over, expired)
+            return
+        keys = distinct(versions.table["key"][rows])
+        versions.remove_but_last(keys, np.full(len(keys), over, dtype=np.int64))
 
     def _forget_superseded(self, rows: Int64Array, over: int, expired: int) -> None:
         """Remove versions up to an instant, but for the newest of each key.
@@ -216,6 +222,6 @@ class History:
                 at = np.where(newest >= 0, times[newest] - 1, START_OF_TIME)
                 stays |= old == self.newest(keys, at)[which]
             stays &= times[old] > expired
-            kept = np.intersect1d(old[stays], rows)
+            kept = old[stays & versions.among(old, rows)]
             self.expiries.push(times[kept], kept)
         versions.remove(old[~stays])

@@ -150,7 +150,10 @@ class Pairs:
         )
         no_left, no_right = left < 0, right < 0
         of_left, of_right = self._left.table, self._right.table
-        times = np.where(no_left, START_OF_TIME, of_left["start"][left])
+        none_left = bool(no_left.any())
+        times = of_left["start"][left]
+        if none_left:
+            times[no_left] = START_OF_TIME
         if not at_left:
             right_times = np.where(no_right, START_OF_TIME, of_right["start"][right])
             times = np.maximum(times, right_times)
@@ -158,7 +161,9 @@ class Pairs:
             born_left = np.where(no_left, -1, of_left["born"][left])
             born_right = np.where(no_right, -1, of_right["born"][right])
             self._reported.append(BornPairs(born_left, born_right, signs, times))
-        owner = np.where(no_left, of_right["key"][right], of_left["key"][left])
+        owner = of_left["key"][left]
+        if none_left:
+            owner[no_left] = of_right["key"][right[no_left]]
         values = self._values(left, right)
         if self._columns.sided is not None:
             nulls = keys.with_nulls(owner) if self._columns.sided == "nulls" else no_left

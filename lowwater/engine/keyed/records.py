@@ -25,6 +25,8 @@ from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import Int64Array
 
 _STALE = 1 << 16
+_PLACED = ("key", "start", "born")
+"""The columns that every record has."""
 
 
 @final
@@ -43,6 +45,8 @@ class KeyedRecords:
         fields: Further columns of the table.
         signed: Whether records may be retracted.
         unique: Whether rows of a key are distinct, and found by their hashes.
+        found_by_key: Whether rows are found by key at all; if not, :meth:`find` and ``segments``
+            are of no use.
         aggregates: What is aggregated in each row, in columns of the table; ``None`` for nothing.
     """
 
@@ -53,9 +57,10 @@ class KeyedRecords:
         *,
         signed: bool = False,
         unique: bool = False,
+        found_by_key: bool = True,
         aggregates: Mapping[str, AggregateSpec] | None = None,
     ) -> None:
-        own = [Field(name, np.int64) for name in ("key", "start", "born")]
+        own = [Field(name, np.int64) for name in _PLACED]
         if signed or unique:
             own.append(Field("hash", np.int64))
         self.table = RowTable([*own, *fields])
@@ -63,6 +68,7 @@ class KeyedRecords:
         self.kept = KeptRecords(self.table, types)
         self.aggregation = Aggregation(aggregates or {}, self.table)
         self.segments = Segments(self.table, disjoint=True, end="start")
+        self._found_by_key = found_by_key
         self.births = 0
         self.by_time = Deadlines()
         self.journal: Journal | None = None
@@ -82,15 +88,15 @@ class KeyedRecords:
         hashes: Int64Array | None,
     ) -> Int64Array:
         """Add records; return their rows. Amortised O(n log n)."""
-        rows = self.table.allocate(len(keys))
         table = self.table
+        rows = table.allocate(len(keys), _PLACED)
         table["key"][rows], table["start"][rows] = keys, times
         table["born"][rows] = self.births + np.arange(len(rows))
         self.births += len(rows)
         if hashes is not None:
             table["hash"][rows] = hashes
         self.kept.put(rows, columns)
-        self._find_again(rows)
+        self._find_again(rows, keys, times)
         self.touch(rows)
         return rows
 
@@ -174,17 +180,35 @@ class KeyedRecords:
             upto: The instant.
             column: What the queue is by. Rows come in its order, then by time and arrival.
         """
+        rows = self.take_all_due(queue, upto, column)
+        if not rows.size:
+            return rows
+        born, times = (self.table[name][rows] for name in ("born", "start"))
+        rows = rows[_by_time_and_arrival(times, born)]
+        return rows if column == "start" else rows[kernels().argsort(self.table[column][rows])]
+
+    def take_all_due(self, queue: Deadlines, upto: int, column: str = "start") -> Int64Array:
+        """Remove and return the rows of a queue up to an instant as :meth:`take_due`, unordered."""
         if queue.first > upto:
             return NONE
         times, rows = queue.pop(upto)
-        rows = self._scratch.unique(rows[self.is_row(times, rows, column)], self.table.capacity)[0]
-        by = [self.table[name][rows] for name in ("born", "start")]
-        return rows[np.lexsort(by if column == "start" else [*by, self.table[column][rows]])]
+        rows = rows[self.is_row(times, rows, column)]
+        return self._scratch.unique(rows, self.table.capacity)[0]
+
+    def among(self, rows: Int64Array, some: Int64Array) -> NDArray[np.bool_]:
+        """Return which rows are among some others. O(both)."""
+        return self._scratch.among(rows, some, self.table.capacity)
 
     def remove(self, rows: Int64Array) -> None:
         """Hide distinct records from lookups; :meth:`release_removed` frees their rows."""
         if rows.size:
             self._lose(rows)
+            self._gone.append(rows)
+
+    def remove_but_last(self, keys: Int64Array, upto: Int64Array) -> None:
+        """Remove the records at or before an instant of distinct keys, but for each key's last."""
+        rows = self.segments.cut(keys, upto)
+        if rows.size:
             self._gone.append(rows)
 
     def clear(self) -> None:
@@ -240,9 +264,12 @@ class KeyedRecords:
             queues: The others.
             column: What these are by.
         """
-        for queue, by in ((self.by_time, "start"), *((queue, column) for queue in queues)):
-            if len(queue) > 2 * len(self.table) + _STALE:
-                queue.retain(partial(self.is_row, column=by))
+        most = 2 * len(self.table) + _STALE
+        if len(self.by_time) > most:
+            self.by_time.retain(self.is_row)
+        for queue in queues:
+            if len(queue) > most:
+                queue.retain(partial(self.is_row, column=column))
 
     def evict(self, rows: Int64Array) -> None:
         """Release rows that have been written down, with all other rows of their keys."""
@@ -256,27 +283,29 @@ class KeyedRecords:
         Args:
             rows: The rows; those of a key and time by arrival.
         """
-        self._find_again(rows)
+        self._find_again(rows, self.table["key"][rows], self.table["start"][rows])
         self.touch(rows)
 
     def rebuild(self) -> Int64Array:
         """Rebuild what is not stored: how rows are found; return the distinct rows."""
         rows = self.table.live()
         rows = rows[kernels().argsort(self.table["born"][rows])]
-        self._find_again(rows)
+        self._find_again(rows, self.table["key"][rows], self.table["start"][rows])
         return rows
 
-    def _find_again(self, rows: Int64Array) -> None:
-        self.segments.insert(rows)
+    def _find_again(self, rows: Int64Array, keys: Int64Array, times: Int64Array) -> None:
+        if self._found_by_key:
+            self.segments.insert(rows)
         if self._index is None:
-            self.by_time.push(self.table["start"][rows], rows)
+            self.by_time.push(times, rows)
         else:
             self._index.insert(rows)
-        self.row_counts.add(self.table["key"][rows])
+        self.row_counts.add(keys)
 
     def _lose(self, rows: Int64Array) -> None:
         """Hide rows from lookups."""
-        self.segments.remove(rows)
+        if self._found_by_key:
+            self.segments.remove(rows)
         if self._index is not None:
             self._index.remove(rows)
 
@@ -295,9 +324,22 @@ class KeyedRecords:
             self._index._check()
             assert len(self._index) == len(self.segments)
         rows = self.table.live()
-        assert len(self.segments) == len(rows)
+        assert len(self.segments) == (len(rows) if self._found_by_key else 0)
         self.row_counts._check(self.table["key"][rows])
         assert not self._gone
+
+
+def _by_time_and_arrival(times: Int64Array, born: Int64Array) -> Int64Array:
+    """Return the order that sorts by time and arrival.
+
+    Those of one time mostly come by arrival: then a stable sort by time does it.
+    """
+    order = kernels().argsort(times)
+    sorted_times, sorted_born = times[order], born[order]
+    same = sorted_times[1:] == sorted_times[:-1]
+    if (same & (sorted_born[1:] < sorted_born[:-1])).any():
+        return np.lexsort((born, times))
+    return order
 
 
 def _places(begins: NDArray[Any]) -> Int64Array:

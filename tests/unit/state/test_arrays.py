@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.state.arrays import Scratch, expand_ranges, run_starts, sort_by_key_and_time
+from lowwater.state.arrays import (
+    Scratch,
+    expand_ranges,
+    run_lengths,
+    run_starts,
+    sort_by_key_and_time,
+)
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -32,6 +38,20 @@ def test_run_starts(rows: list[tuple[int, int]]) -> None:
     rows.sort()
     begins = run_starts(ints(*(a for a, _ in rows)), ints(*(b for _, b in rows)))
     assert begins.tolist() == [at == 0 or rows[at - 1] != row for at, row in enumerate(rows)]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_run_lengths(lengths: list[int]) -> None:
+    first = ints(*(sum(lengths[:at]) for at in range(len(lengths))))
+    assert run_lengths(first, sum(lengths)).tolist() == lengths
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 90)), st.lists(st.integers(0, 90))), max_size=4))
+def test_among_leaves_no_mark(asked: list[tuple[list[int], list[int]]]) -> None:
+    scratch = Scratch()
+    for rows, some in asked:
+        found = scratch.among(ints(*rows), ints(*some), 91)
+        assert found.tolist() == [row in some for row in rows]
 
 
 @given(

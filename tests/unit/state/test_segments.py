@@ -52,6 +52,20 @@ class Checked:
             del self.model[row]
         self.check()
 
+    def cut(self, upto: dict[int, int]) -> None:
+        """Cut some keys, each at an instant."""
+        rows = self.segments.cut(ints(*upto), ints(*upto.values())).tolist()
+        wanted = [
+            row
+            for key, instant in upto.items()
+            for row in [row for row in self.of(key) if self.model[row][1] <= instant][:-1]
+        ]
+        assert rows == wanted
+        self.table.release(ints(*rows))
+        for row in rows:
+            del self.model[row]
+        self.check()
+
     def of(self, key: int) -> list[int]:
         return sorted(
             (row for row, window in self.model.items() if window[0] == key),
@@ -110,6 +124,28 @@ def test_like_brute_force(
         if disjoint:
             for touching in (True, False):
                 checked.overlapping(asked, touching=touching)
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.lists(INTERVALS, max_size=12),
+            st.dictionaries(st.integers(0, 4), st.integers(-25, 65)),
+        ),
+        max_size=12,
+    ),
+    asked=st.lists(INTERVALS, max_size=6),
+)
+def test_cutting_leaves_the_last_before_an_instant(
+    steps: list[list[Interval] | dict[int, int]], asked: list[Interval]
+) -> None:
+    checked = Checked(disjoint=True)
+    for step in steps:
+        if isinstance(step, list):
+            checked.insert(step)
+        else:
+            checked.cut(step)
+        checked.overlapping(asked, touching=True)
 
 
 def row_of_windows(count: int) -> Checked:
@@ -175,6 +211,21 @@ def test_a_stream_of_windows_stays_small() -> None:
         if turn > 5:
             checked.remove([checked.of(key)[0] for key in range(4)])
     assert len(checked.segments._pool) < 1_000
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0]], ids=str)
+def test_instants_of_one_time_are_removed_in_any_order(order: list[int]) -> None:
+    table = RowTable([Field(name, np.int64) for name in ("key", "start")])
+    segments = Segments(table, disjoint=True, end="start")
+    rows = table.allocate(8)
+    ones, twos = rows[:4], rows[4:]
+    table["key"][rows] = [1] * 4 + [2] * 4
+    table["start"][rows] = [5, 5, 5, 6] * 2
+    segments.insert(rows)
+    segments.remove(np.concatenate([ones[order], twos[order[::-1]]]))
+    segments._check()
+    for key, its in ((1, ones), (2, twos)):
+        assert segments.of_keys(ints(key)).tolist() == np.delete(its, order).tolist()
 
 
 def test_many_keys_at_once() -> None:
