@@ -253,9 +253,9 @@ def a_row_leaves_its_values_behind(patch: pytest.MonkeyPatch) -> None:
 def segments_are_not_sorted(patch: pytest.MonkeyPatch) -> None:
     right = Segments._replace_tails
 
-    def replace(self: Any, keys: Any, begin: Any, rows: Any) -> None:
+    def replace(self: Any, keys: Any, begin: Any, rows: Any, lengths: Any) -> None:
         flipped = rows[::-1] if len(keys) == 1 else rows
-        right(self, keys, begin, flipped)
+        right(self, keys, begin, flipped, lengths)
 
     patch.setattr(Segments, "_replace_tails", replace)
 
