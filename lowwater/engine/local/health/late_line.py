@@ -9,10 +9,10 @@ import numpy as np
 
 from lowwater.engine.local.outcomes import LateElements
 from lowwater.engine.records.steps import REASONS
-from lowwater.time import START_OF_TIME, rounded_up
+from lowwater.time import START_OF_TIME, Int64Array, rounded_up
 
-_BY_TIME = tuple(REASONS.index(reason) for reason in ("expired", "too_late"))
-"""The reasons that a longer lateness answers."""
+_BY_TIME = np.array([reason in ("expired", "too_late") for reason in REASONS])
+"""Which reasons a longer lateness answers."""
 _BINS_A_DOUBLING = 8
 _SHARE = 0.99
 
@@ -38,11 +38,12 @@ class LateTally:
             option: The argument that says how late its elements may be.
         """
         batch = late.batch
-        _, first = np.unique(batch.element, return_index=True)
-        reasons, counts = np.unique(batch.reason[first], return_counts=True)
-        for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True):
-            self.reasons[REASONS[reason]] += count
-        first = first[np.isin(batch.reason[first], _BY_TIME)]
+        first = _first_of_each(batch.element)
+        reasons = batch.reason[first]
+        for reason, count in zip(REASONS, np.bincount(reasons).tolist(), strict=False):
+            if count:
+                self.reasons[reason] += count
+        first = first[_BY_TIME[reasons]]
         if not first.size or batch.watermark <= START_OF_TIME:
             return
         self._options.add(option)
@@ -50,8 +51,9 @@ class LateTally:
         passed = np.where(batch.windowed, batch.end, late.times)[first]
         needed = np.maximum(float(batch.watermark) - passed.astype(np.float64), 0.0) + 1.0
         bins = np.ceil(np.log2(needed) * _BINS_A_DOUBLING).astype(np.int64)
-        for number, count in zip(*np.unique(bins, return_counts=True), strict=True):
-            self._bins[int(number)] += int(count)
+        for number, count in enumerate(np.bincount(bins).tolist()):
+            if count:
+                self._bins[number] += count
 
     def histogram(self) -> list[tuple[int, int]]:
         """Return how many of those that came too late which lateness would have admitted.
@@ -93,3 +95,10 @@ class LateTally:
             fix = f"; {' and '.join(fixes)} would have admitted 99 % of {which}"
         what = "1 record was" if total == 1 else f"{total:,} records were"
         return f"{what} dropped as late ({reasons}){fix}. {read_in}"
+
+
+def _first_of_each(element: Int64Array) -> Int64Array:
+    """Return the places at which each element is first named; most are named once, in order."""
+    if (element[1:] > element[:-1]).all():
+        return np.arange(len(element), dtype=np.int64)
+    return np.unique(element, return_index=True)[1]
