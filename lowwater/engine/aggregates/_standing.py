@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates._base import Aggregate, AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column, Mask
+from lowwater.kernels.positions import repeated
+from lowwater.state.arrays import distinct
+from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
 
 _LEAST = 256
@@ -17,7 +20,7 @@ _LEAST = 256
 
 @runtime_checkable
 class Outlasting(Protocol):
-    """An aggregate whose state is that of one of its inputs, and outlasts the loss of others."""
+    """An aggregate whose state is that of few of its inputs, and outlasts the loss of others."""
 
     def outlasts(self, state: State, lost: AggregateInput) -> Mask:
         """Return for which lost inputs the state of their rows is the same without them.
@@ -29,7 +32,7 @@ class Outlasting(Protocol):
 
 @final
 class Standing:
-    """The state, or only the results, of rows whose inputs are kept, as of the last reading.
+    """The state, or only the result, of each row whose inputs are kept, as of the last reading.
 
     It is derived from the inputs and never stored: a row that is not known here is made from its
     inputs, with the same result. What an aggregate that is :class:`Outlasting` has of a row goes on
@@ -45,14 +48,16 @@ class Standing:
         self._outlasting = aggregate if isinstance(aggregate, Outlasting) else None
         self._columns: dict[str, NDArray[Any]] = {}
         self._fills: dict[str, Any] = {}
+        self._bags: dict[str, Bag] = {}
         self._type: pa.DataType | None = None
         self._known = np.zeros(0, dtype=np.bool_)
         if self._outlasting is not None:
             for column in aggregate.columns:
                 self._add(column)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._columns[name]
+    def __getitem__(self, name: str) -> Any:
+        bag = self._bags.get(name)
+        return self._columns[name] if bag is None else bag
 
     def known(self, rows: Int64Array) -> Mask:
         """Return which rows are known."""
@@ -62,10 +67,17 @@ class Standing:
     def forget(self, rows: Int64Array) -> None:
         """Forget rows, which have changed."""
         rows = rows[rows < len(self._known)]
+        rows = rows[self._known[rows]]
+        if not rows.size:
+            return
         self._known[rows] = False
         for name, column in self._columns.items():
             if column.dtype == object:  # it would keep the values alive
                 column[rows] = self._fills[name]
+        if self._bags:
+            rows = distinct(rows)
+        for bag in self._bags.values():
+            bag.clear(rows)
 
     def follow(self, batch: AggregateInput) -> None:
         """Go on with inputs, retractions among them, which are added to what rows hold.
@@ -104,6 +116,10 @@ class Standing:
         into = rows[settled]
         for name, column in found.items():
             self._columns[name][into] = column[settled]
+        for name, bag in self._bags.items():
+            bag.clear(into)
+            values, arrivals, counts = state[name].gather_with_arrivals(np.flatnonzero(settled))
+            bag.append(repeated(into, counts), values, arrivals)
         self._known[rows] = settled
 
     def results(self, rows: Int64Array) -> Column:
@@ -126,6 +142,9 @@ class Standing:
         return True
 
     def _add(self, column: StateColumn) -> None:
+        if column.bag:
+            self._bags[column.name] = Bag(column.dtype)
+            return
         held = np.empty(len(self._known), dtype=column.dtype)
         held[:] = column.fill
         self._columns[column.name], self._fills[column.name] = held, column.fill

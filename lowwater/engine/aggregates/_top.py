@@ -17,7 +17,7 @@ from lowwater.engine.aggregates._column_values import (
     list_column,
 )
 from lowwater.engine.aggregates._order import codes_of, grouped_order, ranks_of, spellings
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Mask
 from lowwater.kernels import kernels
 from lowwater.kernels.positions import repeated
 from lowwater.state.arrays import run_starts
@@ -99,6 +99,13 @@ class Top:
         if self._is_number:
             floors = state[self._floor]
             kernels().max_at(floors, into, floors[rows])
+
+    def outlasts(self, state: State, lost: AggregateInput) -> Mask:
+        """Return which lost records come after the first of their rows, as far as that is known."""
+        if lost.values is None or not self._is_number:
+            return np.zeros(len(lost.rows), dtype=np.bool_)
+        found: Mask = self._ranks(lost.values) < state[self._floor][lost.rows]
+        return found
 
     def result(self, state: State, rows: Int64Array) -> Column:
         held, owner = self._held(state, rows, np.arange(len(rows), dtype=np.int64))

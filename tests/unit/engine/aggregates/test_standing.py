@@ -19,6 +19,7 @@ from lowwater.engine.window.aggregation import Aggregation
 from lowwater.state.table import RowTable
 
 ROWS = 6
+MANY = ("max", "min", "max_by", "last", "distinct", "top", "bottom", "ties")
 NAN = float("nan")
 VALUES: dict[str, list[Any]] = {
     "integers": [0, 1, 2, 3, 2**53, 2**53 + 1, -(2**63), 2**63 - 1],
@@ -31,6 +32,8 @@ SPECS = {
     "max": lw.max(), "min": lw.min(), "first": lw.first(), "last": lw.last(),
     "max_by": lw.max_by("value", "by"), "min_by": lw.min_by("value", "by"),
     "distinct": lw.count_distinct(), "set": lw.collect_set(), "list": lw.collect(),
+    "top": lw.top(2, by="value", keep="by"), "bottom": lw.top(1, by="value", reverse=True),
+    "ties": lw.top(3, by="by", keep="value", with_ties=True),
 }  # fmt: skip
 
 
@@ -134,12 +137,28 @@ def test_a_result_that_goes_on_is_that_of_all_inputs(seed: int, kind: str, count
 @pytest.mark.parametrize("kind", ["integers", "floats", "texts"])
 def test_many_rows_that_lose_and_gain(kind: str) -> None:
     random = np.random.default_rng(5)
-    kept = Aggregates({name: SPECS[name] for name in ("max", "min", "max_by", "last", "distinct")})
+    kept = Aggregates({name: SPECS[name] for name in MANY})
     before: list[Any] = []
     for _ in range(20):
         kept.add(*bundle_of(random, VALUES[kind], 2_000, before))
         kept.check(np.arange(ROWS))
         del before[:-5_000]
+
+
+def test_rows_that_are_released_leave_nothing() -> None:
+    random = np.random.default_rng(7)
+    kept = Aggregates({name: SPECS[name] for name in MANY})
+    kept.add(*bundle_of(random, VALUES["texts"], 500, []))
+    kept.check(np.arange(ROWS))
+    kept.emptied(np.arange(ROWS))
+    found = list(kept.both[0].aggregates().values())
+    assert {type(each) for each in found} == {Retractable}
+    for each in found:
+        standing = each._standing  # type: ignore[attr-defined]
+        assert not standing._known.any()
+        assert not any(len(bag) for bag in standing._bags.values())
+        objects = [held for held in standing._columns.values() if held.dtype == object]
+        assert all(value is None for held in objects for value in held)
 
 
 def test_a_row_that_changes_is_not_read_whole() -> None:
