@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
@@ -120,6 +120,9 @@ class _FileReader:
         for column in schema or ():
             if pa.types.is_null(self.types.get(column.name, pa.null())):
                 self.types[column.name] = column.type
+
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Do nothing: files are read one by one."""
 
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records."""
