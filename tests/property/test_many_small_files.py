@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
-from lowwater.io import files_ahead, json_blocks
+from lowwater.io import files_ahead, json_blocks, jsonl
 from lowwater.io.files_ahead import FilesAhead
 from lowwater.io.jsonl import JsonLinesSource
 
@@ -48,6 +48,13 @@ def parses_counted() -> Iterator[list[int]]:
 
     with mock.patch.object(json_blocks, "_read_json", counted):
         yield parsed
+
+
+@contextmanager
+def settled_by(files: int) -> Iterator[None]:
+    """Settle the types by so few files that later ones have fields that are not known."""
+    with mock.patch.object(jsonl, "_FIRST_FILES", files):
+        yield
 
 
 def plain(number: int, **fields: Any) -> bytes:
@@ -129,16 +136,15 @@ FILE = st.one_of(
     LINES.flatmap(lambda lines: st.sampled_from(contents(lines))),
     st.sampled_from([(".jsonl", b""), (".jsonl", b"\n"), (".jsonl", b"\xef\xbb\xbf")]),
 )
+# Most files are alike, so that many are read together, with what is odd in one of them.
+ALIKE = st.builds(lambda number: (".jsonl", plain(number) + b"\n"), NUMBERS)
+ODD_FIELD = st.builds(
+    lambda number, fields: (".jsonl", plain(number, **fields) + b"\n"), NUMBERS, ODD_FIELDS
+)
 FILES = st.one_of(
     st.lists(FILE, min_size=1, max_size=12),
-    # Long runs of whole files between a few odd ones, so that many are read together.
-    st.tuples(st.lists(FILE, max_size=3), st.integers(8, 20), st.lists(FILE, max_size=4)).map(
-        lambda parts: [
-            *parts[0],
-            *[(".jsonl", plain(n) + b"\n") for n in range(parts[1])],
-            *parts[2],
-        ]
-    ),
+    st.lists(st.one_of(ALIKE, ALIKE, ALIKE, ALIKE, ODD_FIELD, FILE), min_size=8, max_size=30),
+    st.lists(st.one_of(*[ALIKE] * 10, ODD_FIELD), min_size=16, max_size=30),
 )
 OPTIONS = st.sampled_from(
     [{}, {}, {"columns": ("t", "k", "v")}, {"types": {"v": "float64"}}, {"fractions": True}]
@@ -192,11 +198,11 @@ def read(one: JsonLinesSource, position: Any = None) -> list[Any]:
     return ended((shown(records), at(where)) for records, where in batches)
 
 
-@given(files=FILES, options=OPTIONS)
+@given(files=FILES, options=OPTIONS, first=st.integers(1, 3))
 def test_files_read_ahead_give_what_each_gives_alone(
-    files: list[tuple[str, bytes]], options: dict[str, Any]
+    files: list[tuple[str, bytes]], options: dict[str, Any], first: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, settled_by(first):
         one = source(written(Path(name), files), options)
         with one_by_one():
             alone = read(one)
@@ -209,10 +215,11 @@ def test_files_read_ahead_give_what_each_gives_alone(
 def test_a_run_resumes_among_files_read_ahead(
     files: list[tuple[str, bytes]], options: dict[str, Any], data: st.DataObject
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, settled_by(2):
         one = source(written(Path(name), files), options)
         positions: list[Any] = [None]
-        ended(positions.append(where) for _, where in one.batches_from(None, SIZE, ()))
+        found = (where for _, where in one.batches_from(None, SIZE, ()))
+        ended(positions.append(where) for where in found if where["file"])
         place = data.draw(st.integers(0, len(positions) - 1))
         with one_by_one():
             alone = read(one, positions[place])
@@ -238,8 +245,26 @@ def mixed() -> list[tuple[str, bytes]]:
     files[91] = (".jsonl", plain(91, v="text") + b"\n")
     files[110] = (".jsonl.gz", gzip.compress(plain(110) + b"\n", mtime=0))
     files[130] = (".jsonl", b"\xef\xbb\xbf" + plain(130) + b"\n")
+    files[185] = (".jsonl", plain(185, extra=None, more=2) + b"\n")
     files[150] = (".jsonl", b"".join(plain(n) + b"\n" for n in range(20_000)))
     return files
+
+
+def test_files_of_all_sorts_among_many(tmp_path: Path) -> None:
+    one = source(written(tmp_path, mixed()), {})
+    with one_by_one():
+        alone = read(one)
+    assert read(one) == alone
+    found = [kinds for (kinds, *_), where in alone if where["file"].endswith("00185.jsonl")]
+    assert [name for name, _ in found[-1]] == ["t", "k", "v", "x", "extra", "more"]
+
+
+def test_files_without_event_times(tmp_path: Path) -> None:
+    written(tmp_path, [(".jsonl", plain(n) + b"\n") for n in range(20)])
+    one = JsonLinesSource((str(tmp_path),), "absent")
+    with one_by_one():
+        alone = read(one)
+    assert read(one) == alone
 
 
 def outcome(folder: Path, **options: Any) -> Any:
