@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, final
 
@@ -49,12 +49,10 @@ class FilesAhead:
     Args:
         blocks: Parses their lines. It learns nothing from files that were read ahead, so what it
             knows when the turn of one comes is what it knew when that was parsed.
-        is_plain: Whether the first bytes of a file may begin its first line.
     """
 
-    def __init__(self, blocks: JsonBlocks, is_plain: Callable[[bytes], bool]) -> None:
+    def __init__(self, blocks: JsonBlocks) -> None:
         self._blocks = blocks
-        self._is_plain = is_plain
         self._files: Sequence[InputFile] = ()
         self._places: Mapping[str, int] = {}
         self._ready: dict[str, tuple[Stat, pa.RecordBatch]] = {}
@@ -135,7 +133,8 @@ class FilesAhead:
             return None
         finally:
             os.close(opened)
-        if len(content) != size or not self._is_plain(content):
+        # Else it is compressed, or has a byte order mark, or a first line that is no object.
+        if len(content) != size or not content.startswith(b"{"):
             return None
         lines = io.BytesIO(content).readlines()
         if not lines[-1].endswith(b"\n"):

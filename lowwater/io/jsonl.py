@@ -142,7 +142,7 @@ class _LinesReader:
             source.time, source.fractions, skips_blank=True, only=only, given=source.types
         )
         self.types = self._blocks.types
-        self._ahead = FilesAhead(self._blocks, _is_plain)
+        self._ahead = FilesAhead(self._blocks)
 
     def expect(self, files: Sequence[InputFile]) -> None:
         """Note which files are read next, in order."""
@@ -199,11 +199,6 @@ class _LinesReader:
             return replace(with_odd(records, found.odd), unreadable=found.letters)
         records = with_odd(Records.from_arrow(found.batch, name), found.odd)
         return replace(records, row_numbers=row + found.lines, unreadable=found.letters)
-
-
-def _is_plain(start: bytes) -> bool:
-    """Whether a file that begins so is neither compressed nor has a byte order mark."""
-    return not start.startswith((_BYTE_ORDER_MARK, _GZIP, *_COMPRESSED))
 
 
 def _without_mark(lines: list[bytes]) -> list[bytes]:
