@@ -230,6 +230,9 @@ class _FilesReader:
         self.types: dict[str, pa.DataType] = {}
         self._source = source
 
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Do nothing: files are read one by one."""
+
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records; an empty file has none."""
         size = file.stat().size

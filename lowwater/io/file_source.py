@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, final
 
@@ -30,6 +30,10 @@ class FileReader(Protocol):
     """Reads one file after another, and remembers the types of the columns."""
 
     types: dict[str, pa.DataType]
+
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Note which files are read next, in order. It may read them ahead, if no one can tell."""
+        ...
 
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records: always the same batches, given the same initial ``types``."""
@@ -123,6 +127,7 @@ def replay(
         found = looks.fresh(done)
         fresh = list(found)
         reader.settle(fresh)
+        reader.expect(list(found.values()))
         extent = _Extent([found[name] for name in fresh] if _ends(follow) else ())
         for name in fresh:
             _LOG.debug("%s is read", name)
@@ -157,10 +162,22 @@ class _PartitionedReader:
         self.in_paths: dict[str, pa.DataType] = {}
         self._reader = reader
         self._partitions = partitions
+        self._stored: tuple[list[tuple[str, pa.DataType]], bytes] = ([], _serialized([]))
+
+    def stored_types(self) -> bytes:
+        """Return the types of the columns as a position has them; most files change none."""
+        types = list(self.types.items())
+        if types != self._stored[0]:
+            self._stored = types, _serialized(types)
+        return self._stored[1]
 
     def settle(self, names: Iterable[str]) -> None:
         """Settle the types of columns in paths that are not known yet."""
         self.in_paths = {**self._partitions.types(names), **self.in_paths}
+
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Note which files are read next, in order."""
+        self._reader.expect(files)
 
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records."""
@@ -284,7 +301,7 @@ class _Looks:
                 continue
             if name in done:
                 self._contents.check(name, done[name], _WHOLE, _listed(file))
-            elif self._real.of_name(name) not in self._read and (
+            elif (not self._read or self._real.of_name(name) not in self._read) and (
                 not self._follows or self._is_whole(file, unfinished.get(name))
             ):
                 fresh[name] = file
@@ -359,11 +376,16 @@ def _batches(
 def _position(
     done: GrowingMap, reader: _PartitionedReader, file: str = "", content: Content | None = None
 ) -> dict[str, Any]:
-    types = pa.schema(list(reader.types.items())).serialize().to_pybytes()
+    types = reader.stored_types()
     made = {"done": done, "file": file, "content": content, "batch": 0, "types": types}
     if reader.in_paths:
-        made["partitions"] = pa.schema(list(reader.in_paths.items())).serialize().to_pybytes()
+        made["partitions"] = _serialized(list(reader.in_paths.items()))
     return made
+
+
+def _serialized(types: list[tuple[str, pa.DataType]]) -> bytes:
+    data: bytes = pa.schema(types).serialize().to_pybytes()
+    return data
 
 
 def _part(batches: int) -> str:

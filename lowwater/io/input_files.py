@@ -90,8 +90,8 @@ class InputFiles:
                 for object_ in objects:
                     distinct.setdefault(object_.name, object_)
             else:
-                for path_ in files_at(text, suffixes, maybe_none=maybe_none):
-                    distinct.setdefault(real.of(path_), LocalFile(path_))
+                for name in files_at(text, suffixes, maybe_none=maybe_none):
+                    distinct.setdefault(real.of(name), LocalFile(name))
         return list(distinct.values())
 
     def readable(self, suffixes: tuple[str, ...], *, maybe_none: bool = False) -> list[InputFile]:

@@ -21,6 +21,7 @@ from lowwater.io.settled_types import (
     as_values,
     extended,
     has_decimals,
+    has_nulls,
     has_numbers,
     is_alike,
     is_beyond,
@@ -149,6 +150,31 @@ class JsonBlocks:
         whole = len(rows) == len(lines)
         batch, odd = self._joined(usable)
         return ParsedBlock(batch, None if whole else rows, letters, odd)
+
+    def together(self, texts: Sequence[Sequence[bytes]]) -> list[pa.RecordBatch] | None:
+        """Parse several texts, each of lines with their line feeds; return a batch of each.
+
+        ``None`` if they may not be what :meth:`parse` makes of each: every line has to be an object
+        of no other fields and types than are known, so that nothing is learned from any.
+        """
+        kinds = {n: k for n, k in self.types.items() if self._only is None or n in self._only}
+        if not (self._time is None or self._time in kinds) or any(map(has_nulls, kinds.values())):
+            return None
+        lines = [line for text in texts for line in text]
+        block = b"".join(lines)
+        if _count_objects(block, lines, False) != len(lines) or not is_utf8(block):
+            return None
+        try:
+            table = self._read(block, len(lines), self.types)
+        except _NOT_FOR_ARROW:
+            return None
+        if table is None or table.schema != pa.schema(list(kinds.items())):
+            return None
+        batch, _ = batch_of({name: _in_one(table.column(name)) for name in kinds})
+        ends = np.cumsum([len(text) for text in texts]).tolist()
+        return [
+            batch.slice(end - len(text), len(text)) for text, end in zip(texts, ends, strict=True)
+        ]
 
     def _settle(self, lines: Sequence[bytes]) -> None:
         """Settle the types of the fields by the first lines, where Arrow cannot infer them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -18,6 +18,7 @@ from lowwater.engine.graph.sources import QUIET, Position, read_rows
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
+from lowwater.io.files_ahead import FilesAhead
 from lowwater.io.follow import Follow
 from lowwater.io.input_files import InputFiles
 from lowwater.io.json_blocks import JsonBlocks, with_odd
@@ -141,9 +142,18 @@ class _LinesReader:
             source.time, source.fractions, skips_blank=True, only=only, given=source.types
         )
         self.types = self._blocks.types
+        self._ahead = FilesAhead(self._blocks)
+
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Note which files are read next, in order."""
+        self._ahead.expect(files)
 
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records."""
+        batch = self._ahead.take(file)
+        if batch is not None:
+            yield replace(Records.from_arrow(batch, file.name, 0), share=1.0)
+            return
         row = 0
         try:
             with _open(file) as (opened, share):

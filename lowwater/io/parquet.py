@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
@@ -25,6 +25,9 @@ from lowwater.io.valid_text import checked_records
 _SUFFIXES = (".parquet", ".pq")
 _FIRST = 32
 """In how many files columns are looked for before the run."""
+_FEW_VALUES = 10_000
+_SMALL = 64 << 10
+"""A file of this machine with so many bytes is not fetched before it is decoded."""
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 
@@ -121,6 +124,9 @@ class _FileReader:
             if pa.types.is_null(self.types.get(column.name, pa.null())):
                 self.types[column.name] = column.type
 
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Do nothing: files are read one by one."""
+
     def read(self, file: InputFile) -> Iterator[Records]:
         """Yield a file's records."""
         name = file.name
@@ -137,7 +143,9 @@ class _FileReader:
         row, rows = 0, metadata.num_rows
         with _open(file, texts, metadata) as opened:
             wanted = None if self._columns is None else columns
-            batches = opened.iter_batches(batch_size=self._rows, columns=wanted)
+            # Threads take longer to be told of a few values than to read them.
+            some = rows * len(columns) > _FEW_VALUES
+            batches = opened.iter_batches(batch_size=self._rows, columns=wanted, use_threads=some)
             while True:
                 try:
                     batch = next(batches)
@@ -197,7 +205,8 @@ def _open(
     """
     source = file.for_arrow()
     local = isinstance(source, str)
-    if (file.stat().size if local else source.size()) == 0:
+    size = file.stat().size if local else source.size()
+    if size == 0:
         raise DataError(
             "the file is empty (0 bytes), so it is no Parquet file",
             where=file.name,
@@ -210,6 +219,7 @@ def _open(
             metadata=None if local else metadata,
             read_dictionary=list(dictionaries),
             memory_map=False,
+            pre_buffer=not local or size > _SMALL,
             # Nanoseconds, the default, end in 2262 and wrap.
             coerce_int96_timestamp_unit="us",
         )

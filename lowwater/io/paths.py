@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeAlias, final
@@ -14,6 +14,9 @@ from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.state.filesystems import without_secrets
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+")  # a drive of Windows has one letter
+
+_SEPARATOR = os.sep
+_NOT_READ = (f"{_SEPARATOR}_", f"{_SEPARATOR}.")
 
 PathLike: TypeAlias = str | os.PathLike[str]
 PathsLike: TypeAlias = PathLike | Iterable[PathLike]
@@ -95,8 +98,8 @@ def require_local(path: str, *, writes: bool = False) -> None:
     )
 
 
-def files_at(text: str, suffixes: tuple[str, ...], *, maybe_none: bool = False) -> list[Path]:
-    """Return the files that a path matches, sorted.
+def files_at(text: str, suffixes: tuple[str, ...], *, maybe_none: bool = False) -> list[str]:
+    """Return the files that a path matches, sorted, by their names.
 
     A folder matches the files below it with one of the ``suffixes``, except files and folders
     whose name begins with ``_`` or ``.``.
@@ -111,14 +114,14 @@ def files_at(text: str, suffixes: tuple[str, ...], *, maybe_none: bool = False) 
     """
     path = Path(text)
     if path.is_file():
-        return [path]
+        return [str(path)]
     if path.is_dir():
         in_folder = _in_folder(path, suffixes)
         if not in_folder and not maybe_none:
             raise none_in(str(path), suffixes)
         return in_folder
     matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
-    files = [match for match in matches if match.is_file()]
+    files = [str(match) for match in matches if match.is_file()]
     if not files and not maybe_none:
         raise _nothing_at(path)
     return files
@@ -133,16 +136,17 @@ class RealPaths:
 
     def of_name(self, name: str) -> str:
         """Return the same for the name of a file; that of an object, which has but one name."""
-        return name if is_remote(name) else self.of(Path(name))
+        return name if is_remote(name) else self.of(name)
 
-    def of(self, path: Path) -> str:
+    # Text, not paths: this is done for each of many files, and to make a Path takes longer.
+    def of(self, path: str) -> str:
         """Return a file's path without symbolic links and ``..``; the file may be gone."""
-        if path.is_symlink():
+        if os.path.islink(path):  # noqa: PTH114
             return os.path.realpath(path)
-        folder = str(path.parent)
+        folder, name = os.path.split(path)
         if folder not in self._folders:
             self._folders[folder] = os.path.realpath(folder)
-        return os.path.join(self._folders[folder], path.name)  # noqa: PTH118  # Path is slower
+        return os.path.join(self._folders[folder], name)  # noqa: PTH118
 
 
 def would_match(paths: tuple[str, ...], suffixes: tuple[str, ...], path: Path) -> bool:
@@ -208,14 +212,45 @@ def require_places(paths: tuple[str, ...]) -> None:
             raise _nothing_at(Path(text))
 
 
-def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.name.endswith(suffixes)
-        and path.is_file()
-        and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
+    found = sorted(
+        (
+            name
+            for name, entry in _below(str(folder))
+            if name.endswith(suffixes) and _is_read(name) and _is_file(entry)
+        ),
+        key=lambda name: os.path.normcase(name).split(_SEPARATOR),  # as paths are sorted
     )
+    start = "" if str(folder) == os.curdir else os.path.join(folder, "")  # noqa: PTH118
+    return [start + name for name in found]
+
+
+def _is_read(name: str) -> bool:
+    """Whether no part of a path in a folder begins with a sign of what is not to be read."""
+    return not (name.startswith(("_", ".")) or any(sign in name for sign in _NOT_READ))
+
+
+def _below(folder: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield what is below a folder, by its path there; links to folders are not followed.
+
+    One look at each folder says which of its entries are files. To ask for each, as ``Path.rglob``
+    makes one do, takes several times as long.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = list(entries)
+    except PermissionError:  # as it is for a glob
+        return
+    for entry in found:
+        name = prefix + entry.name
+        yield name, entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(entry.path, name + _SEPARATOR)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    # What an entry of itself says of links differs from what a path says, as of those in a circle.
+    return Path(entry).is_file() if entry.is_symlink() else entry.is_file()
 
 
 _ALIKE = (("csv", "tsv"), ("json", "jsonl", "ndjson"), ("parquet", "parq", "pq"))
@@ -224,7 +259,7 @@ _ALIKE = (("csv", "tsv"), ("json", "jsonl", "ndjson"), ("parquet", "parq", "pq")
 
 def unread_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
     """Return the files below a folder that seem to be of the kind that is read, but are not."""
-    below = ("/".join(path.relative_to(folder).parts) for path in folder.rglob("*"))
+    below = (name.replace(_SEPARATOR, "/") for name, _ in _below(str(folder)))
     return [name for name in unread_among(below, suffixes) if (folder / name).is_file()]
 
 

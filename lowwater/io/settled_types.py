@@ -215,6 +215,13 @@ def has_decimals(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind))
 
 
+def has_nulls(kind: pa.DataType) -> bool:
+    """Return whether a type is not settled: of a field without a value yet, or with one in it."""
+    if pa.types.is_nested(kind):
+        return any(has_nulls(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_null(kind))
+
+
 def is_of_json(kind: pa.DataType) -> bool:
     """Return whether JSON can have values of a type: numbers, text, bools, lists and objects."""
     if is_list(kind) or pa.types.is_struct(kind):

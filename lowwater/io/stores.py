@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast, final
 
 from lowwater.errors import DataError, LowwaterError, cause
@@ -76,24 +75,31 @@ class InputFile(Protocol):
 
 @final
 class LocalFile:
-    """A file of this machine."""
+    """A file of this machine.
 
-    __slots__ = ("name", "path")
+    Args:
+        name: Its path, as ``str(Path(...))`` writes it. It stays text, as there may be very many.
+    """
 
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self.path = path
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def stat(self) -> Stat:
-        found = self.path.stat()
-        times = (found.st_mtime_ns, found.st_ctime_ns)
-        return Stat(found.st_size, (found.st_ino, *times), max(times), fine=True)
+        return stat_of_local(os.stat(self.name))  # noqa: PTH116
 
     def open(self) -> IO[bytes]:
-        return self.path.open("rb")
+        return open(self.name, "rb")  # noqa: PTH123
 
     def for_arrow(self) -> str:
         return self.name
+
+
+def stat_of_local(found: os.stat_result) -> Stat:
+    """Return what this machine tells of one of its files."""
+    times = (found.st_mtime_ns, found.st_ctime_ns)
+    return Stat(found.st_size, (found.st_ino, *times), max(times), fine=True)
 
 
 @final
@@ -292,7 +298,7 @@ class Stores:
             FileNotFoundError: It is in a store of which nothing is known.
         """
         if not is_remote(name):
-            return LocalFile(Path(name))
+            return LocalFile(name)
         store, path = self.place(name)
         return store.file(path)
 
