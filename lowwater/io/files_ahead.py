@@ -12,7 +12,8 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, final
+from dataclasses import dataclass
+from typing import final
 
 import pyarrow as pa
 
@@ -25,7 +26,9 @@ _SMALL = 16 << 10
 """How many bytes such a file has at most."""
 
 
-class _Ahead(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class _Ahead:
     """A file that was read before its turn.
 
     Args:
