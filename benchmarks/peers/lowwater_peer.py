@@ -17,13 +17,23 @@ WATERMARK = lw.BoundedDisorder(f"{DELAY_S}s")
 
 
 def run(path: Path, windows: str) -> Timed:
-    """Sum per key and window, join, or find a pattern."""
+    """Sum per key and window, join, or find a pattern, in a process that has run for long."""
+    load_kernels()
+    return fresh(path, windows)
+
+
+def load_kernels() -> None:
+    """Load the compiled kernels, unless the environment says no."""
+    count_records(WORTH_LOADING)
+
+
+def fresh(path: Path, windows: str) -> Timed:
+    """Do the same in a process that has just begun."""
     return timed(lw.read_parquet(str(path), time="at", watermark=WATERMARK), windows)
 
 
 def timed(events: lw.Stream, windows: str) -> Timed:
-    """Run the job over any source, with the kernels of a process that has run for long."""
-    count_records(WORTH_LOADING)  # loads the compiled kernels, unless the environment says no
+    """Run the job over any source."""
     if windows == JOIN:
         return _joined(events)
     if windows == PATTERN:
