@@ -24,6 +24,8 @@ _MOST = 64
 """How many files are parsed together at most."""
 _SMALL = 16 << 10
 """How many bytes such a file has at most."""
+# What has become a pipe since it was listed would else be waited for, before its turn.
+_READS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @final
@@ -123,7 +125,7 @@ class FilesAhead:
         if not isinstance(file, LocalFile) or file.name.endswith(".gz"):
             return None
         try:
-            opened = os.open(file.name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            opened = os.open(file.name, _READS)
         except OSError:  # is told when its turn has come
             return None
         try:

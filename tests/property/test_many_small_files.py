@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -337,3 +339,23 @@ def test_a_file_that_vanishes_before_its_turn_is_an_error(tmp_path: Path) -> Non
         values += [records.rows()[0]["v"] for records in batches]
     assert values == list(range(10))
     assert "part-00011" in str(error.value)
+
+
+def test_a_file_that_becomes_a_pipe_holds_up_nothing_before_its_turn(tmp_path: Path) -> None:
+    one = source(written(tmp_path, [(".jsonl", plain(n) + b"\n") for n in range(40)]), {})
+    found = one.batches_from(None, SIZE, ())
+    for _, where in found:
+        if where["file"].endswith("00002.jsonl"):
+            break
+    (tmp_path / "part-00011.jsonl").unlink()
+    os.mkfifo(tmp_path / "part-00011.jsonl")
+    arrived = threading.Event()
+
+    def read_on() -> None:
+        for _, where in found:
+            if where["file"].endswith("00010.jsonl"):
+                arrived.set()
+                return
+
+    threading.Thread(target=read_on, daemon=True).start()  # it might wait for ever
+    assert arrived.wait(20)

@@ -222,7 +222,9 @@ class Extreme:
         if self._bool:
             values = values.astype(np.int64)
         if self._object:
-            fresh = ~state["seen"][rows]
+            # The first of a row begins it, so that of equal values the first to arrive stays,
+            # however many are given at once.
+            fresh = np.flatnonzero(~state["seen"][rows])[::-1]
             state["value"][rows[fresh]] = values[fresh]
         pick = kernels().max_at if self._largest else kernels().min_at
         pick(state["value"], rows, values)

@@ -145,6 +145,25 @@ def test_many_rows_that_lose_and_gain(kind: str) -> None:
         del before[:-5_000]
 
 
+def test_of_equal_values_the_first_to_arrive_stays() -> None:
+    """It does with all inputs at once, too, whichever of them is the last."""
+    kept = Aggregates({"max": lw.max(), "min": lw.min()})
+
+    def gain(*texts: str) -> None:
+        values = Column.of_objects([Decimal(text) for text in texts])
+        nothing = np.zeros(len(texts), dtype=np.int64)
+        kept.add(Bundle(nothing, (Column(nothing),), {"value": values}), nothing)
+
+    gain("1.0", "1.00")
+    kept.check(np.array([0]))
+    gain("1", "0.5", "0.50")
+    kept.check(np.array([0]))
+    gain("0.7")
+    kept.check(np.array([0]))
+    found = {name: written(column) for name, column in kept.both[0].results(np.array([0])).items()}
+    assert found == {"max": ["Decimal('1.0')"], "min": ["Decimal('0.5')"]}
+
+
 def test_rows_that_are_released_leave_nothing() -> None:
     random = np.random.default_rng(7)
     kept = Aggregates({name: SPECS[name] for name in MANY})
