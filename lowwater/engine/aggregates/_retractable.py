@@ -87,6 +87,11 @@ class Retractable:
         )
         self._told_apart = [column.name for column in self.columns[:-2]]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes beside its state, about."""
+        return self._standing.nbytes
+
     def add(self, state: State, batch: AggregateInput) -> None:
         count = len(batch.rows)
         signs = np.ones(count, dtype=np.int8) if batch.signs is None else batch.signs

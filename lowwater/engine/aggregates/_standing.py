@@ -59,6 +59,12 @@ class Standing:
         bag = self._bags.get(name)
         return self._columns[name] if bag is None else bag
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the rows it knows take, about."""
+        each = 1 + sum(column.itemsize for column in self._columns.values())
+        return each * np.count_nonzero(self._known) + sum(b.nbytes for b in self._bags.values())
+
     def known(self, rows: Int64Array) -> Mask:
         """Return which rows are known."""
         self._cover(rows)

@@ -249,8 +249,8 @@ class KeyedRecords:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the records take, about."""
-        bags = sum(bag.nbytes for bag in self.bags().values())
-        return len(self.table) * self.table.row_bytes + self.row_counts.nbytes + bags
+        rows = len(self.table) * self.table.row_bytes
+        return rows + self.row_counts.nbytes + self.aggregation.nbytes
 
     def touch(self, rows: Int64Array) -> None:
         """Note that rows, distinct ones, changed."""

@@ -133,6 +133,12 @@ class Aggregation:
             f"{part.name}:{name}": bag for part in self._parts for name, bag in part.bags.items()
         }
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the rows take outside of the table, about."""
+        beside = sum(getattr(each, "nbytes", 0) for each in self.aggregates().values())
+        return beside + sum(bag.nbytes for bag in self.bags().values())
+
     def bindings(self, written: Callable[[pa.DataType | None], Any]) -> dict[str, Any]:
         """Return what each aggregate is bound to, for :meth:`rebind`."""
         return {part.name: part.binding(written) for part in self._parts}

@@ -142,7 +142,7 @@ class WindowState:
     def nbytes(self) -> int:
         """Bytes of memory that live rows and their keys take, about."""
         rows = len(self.table) * self.table.row_bytes
-        rows += sum(bag.nbytes for bag in self.aggregation.bags().values())
+        rows += self.aggregation.nbytes
         if self.shown is not None:
             rows += len(self.shown) * self.shown.table.row_bytes
             rows += sum(bag.nbytes for bag in self.shown.bags.values())

@@ -169,11 +169,14 @@ def test_rows_that_are_released_leave_nothing() -> None:
     kept = Aggregates({name: SPECS[name] for name in MANY})
     kept.add(*bundle_of(random, VALUES["texts"], 500, []))
     kept.check(np.arange(ROWS))
+    kept.forget()
+    assert kept.both[0].nbytes > kept.both[1].nbytes  # what is known takes memory, too
     kept.emptied(np.arange(ROWS))
     found = list(kept.both[0].aggregates().values())
     assert {type(each) for each in found} == {Retractable}
     for each in found:
         standing = each._standing  # type: ignore[attr-defined]
+        assert standing.nbytes == 0
         assert not standing._known.any()
         assert not any(len(bag) for bag in standing._bags.values())
         objects = [held for held in standing._columns.values() if held.dtype == object]
