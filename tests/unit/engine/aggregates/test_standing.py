@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -167,7 +168,8 @@ def test_of_equal_values_the_first_to_arrive_stays() -> None:
 def test_rows_that_are_released_leave_nothing() -> None:
     random = np.random.default_rng(7)
     kept = Aggregates({name: SPECS[name] for name in MANY})
-    kept.add(*bundle_of(random, VALUES["texts"], 500, []))
+    bundle, rows = bundle_of(random, VALUES["texts"], 500, [])
+    kept.add(replace(bundle, signs=np.ones(500, dtype=np.int8)), rows)
     kept.check(np.arange(ROWS))
     kept.forget()
     assert kept.both[0].nbytes > kept.both[1].nbytes  # what is known takes memory, too
