@@ -63,7 +63,7 @@ class Standing:
     def nbytes(self) -> int:
         """Bytes of memory that the rows it knows take, about."""
         each = 1 + sum(column.itemsize for column in self._columns.values())
-        return each * np.count_nonzero(self._known) + sum(b.nbytes for b in self._bags.values())
+        return each * int(self._known.sum()) + sum(b.nbytes for b in self._bags.values())
 
     def known(self, rows: Int64Array) -> Mask:
         """Return which rows are known."""
