@@ -28,7 +28,7 @@ from lowwater.engine.aggregates._column_values import (
 )
 from lowwater.engine.aggregates._conditions import Condition
 from lowwater.engine.aggregates._equality import equality_codes
-from lowwater.engine.aggregates._standing import Standing
+from lowwater.engine.aggregates._result_cache import ResultCache
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument
 from lowwater.kernels.positions import repeated
@@ -51,8 +51,8 @@ class Retractable:
     whether the value is null, where the aggregate takes that. A retraction cancels the latest
     insert that is equal in all but the sign; if there is none yet, it waits for it. Cancelled pairs
     are dropped lazily: when the row is read, and in all rows once retractions are a quarter of the
-    stored inputs. That is amortised O(log n) per retraction. What a row stands at is known from its
-    last reading, and mostly outlasts a change (:class:`Standing`): then nothing is recomputed.
+    stored inputs. That is amortised O(log n) per retraction. The last result of a row is cached,
+    and mostly outlasts a change (:class:`ResultCache`): then nothing is recomputed.
 
     Args:
         dtype: The dtype of the values.
@@ -75,7 +75,7 @@ class Retractable:
     ) -> None:
         self._make = make
         self._valued = valued
-        self._standing = Standing(make())
+        self._cache = ResultCache(make())
         self.notes = {"taken back": 0}
         self.columns = (
             StateColumn("value", dtype if valued else np.int8, None, bag=True),
@@ -90,7 +90,7 @@ class Retractable:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes beside its state, about."""
-        return self._standing.nbytes
+        return self._cache.nbytes
 
     def add(self, state: State, batch: AggregateInput) -> None:
         count = len(batch.rows)
@@ -109,7 +109,7 @@ class Retractable:
         }
         for column in self.columns:
             state[column.name].append(batch.rows, given[column.name], batch.arrival)
-        self._standing.follow(batch)
+        self._cache.update(batch)
         self.notes["taken back"] += int((signs < 0).sum())
         bag: Bag = state["sign"]
         if self.notes["taken back"] > max(_SPARE, len(bag) // 4):
@@ -119,22 +119,22 @@ class Retractable:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         for column in self.columns:
             state[column.name].merge(into, rows)
-        self._standing.forget(into)
-        self._standing.forget(rows)
+        self._cache.forget(into)
+        self._cache.forget(rows)
 
     def release_elsewhere(self, state: State, rows: Int64Array) -> None:
-        """Forget what rows stand at: they are released, or filled by other means than inputs."""
-        self._standing.forget(rows)
+        """Drop rows from the cache: they are released, or filled by other means than inputs."""
+        self._cache.forget(rows)
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        known = self._standing.known(rows)
-        if not known.all():
-            made = self._made(state, rows[~known])
-            if not known.any():
+        cached = self._cache.cached(rows)
+        if not cached.all():
+            made = self._made(state, rows[~cached])
+            if not cached.any():
                 return made
-            if not self._standing.known(rows).all():
+            if not self._cache.cached(rows).all():
                 return self._made(state, rows)
-        return self._standing.results(rows)
+        return self._cache.results(rows)
 
     def _made(self, state: State, rows: Int64Array) -> Column:
         """Return the results of rows, made from all their inputs."""
@@ -149,7 +149,7 @@ class Retractable:
         if len(held.rows):
             aggregate.add(inputs, held)
         result = aggregate.result(inputs, np.arange(len(rows), dtype=np.int64))
-        self._standing.take(rows, inputs, result, settled)
+        self._cache.take(rows, inputs, result, settled)
         return result
 
     def _held(self, state: State, rows: Int64Array) -> tuple[AggregateInput, NDArray[np.int8]]:

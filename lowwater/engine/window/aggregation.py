@@ -311,7 +311,7 @@ class _Part:
         self._release_elsewhere(rows)
 
     def _release_elsewhere(self, rows: Int64Array) -> None:
-        """Release what an aggregate has of rows in other processes, or knows of their results."""
+        """Release what an aggregate has of rows in other processes, or in a cache."""
         if (elsewhere := getattr(self._aggregate, "release_elsewhere", None)) is not None:
             elsewhere(self, rows)
 

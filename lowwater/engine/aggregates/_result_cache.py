@@ -1,4 +1,4 @@
-"""What rows stand at, so that a result need not be made from all inputs again (S-C4)."""
+"""A cache of results, so that one need not be computed from all inputs again (S-C4)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Outlasting(Protocol):
 
 
 @final
-class Standing:
-    """The state, or only the result, of each row whose inputs are kept, as of the last reading.
+class ResultCache:
+    """Caches the state, or only the result, of rows whose inputs are kept.
 
-    It is derived from the inputs and never stored: a row that is not known here is made from its
-    inputs, with the same result. What an aggregate that is :class:`Outlasting` has of a row goes on
-    with later inputs, and until one is retracted that the state may be that of. Of others the
-    result is known until the row changes, if it has a fixed width.
+    It is derived from the inputs and never stored: the result of a row that is not cached is
+    computed from its inputs, and is the same. The state of an :class:`Outlasting` aggregate is
+    updated with later inserts, and cached until a retraction may concern it. Of other aggregates
+    the result is cached until the row changes, if it has a fixed width.
 
     Args:
         aggregate: The aggregate, bound to its column.
@@ -50,7 +50,7 @@ class Standing:
         self._fills: dict[str, Any] = {}
         self._bags: dict[str, Bag] = {}
         self._type: pa.DataType | None = None
-        self._known = np.zeros(0, dtype=np.bool_)
+        self._cached = np.zeros(0, dtype=np.bool_)
         if self._outlasting is not None:
             for column in aggregate.columns:
                 self._add(column)
@@ -61,22 +61,22 @@ class Standing:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the rows it knows take, about."""
+        """Bytes of memory that the cached rows take, about."""
         each = 1 + sum(column.itemsize for column in self._columns.values())
-        return each * int(self._known.sum()) + sum(b.nbytes for b in self._bags.values())
+        return each * int(self._cached.sum()) + sum(b.nbytes for b in self._bags.values())
 
-    def known(self, rows: Int64Array) -> Mask:
-        """Return which rows are known."""
+    def cached(self, rows: Int64Array) -> Mask:
+        """Return which rows are cached."""
         self._cover(rows)
-        return self._known[rows]
+        return self._cached[rows]
 
     def forget(self, rows: Int64Array) -> None:
         """Forget rows, which have changed."""
-        rows = rows[rows < len(self._known)]
-        rows = rows[self._known[rows]]
+        rows = rows[rows < len(self._cached)]
+        rows = rows[self._cached[rows]]
         if not rows.size:
             return
-        self._known[rows] = False
+        self._cached[rows] = False
         for name, column in self._columns.items():
             if column.dtype == object:  # it would keep the values alive
                 column[rows] = self._fills[name]
@@ -85,25 +85,25 @@ class Standing:
         for bag in self._bags.values():
             bag.clear(rows)
 
-    def follow(self, batch: AggregateInput) -> None:
-        """Go on with inputs, retractions among them, which are added to what rows hold.
+    def update(self, batch: AggregateInput) -> None:
+        """Update the cached rows with inputs that are added to them, retractions among them.
 
         A retraction without its insert waits for one that is equal (S-C6). The state outlasts both.
         """
         if self._outlasting is None:
             self.forget(batch.rows)
             return
-        known = self.known(batch.rows)
-        if not known.any():
+        cached = self.cached(batch.rows)
+        if not cached.any():
             return
-        if batch.signs is not None and (lost := known & (batch.signs < 0)).any():
+        if batch.signs is not None and (lost := cached & (batch.signs < 0)).any():
             lost_now = batch.where(lost)
             self.forget(lost_now.rows[~self._outlasting.outlasts(self, lost_now)])
-            known = self._known[batch.rows] & (batch.signs > 0)
-        self._aggregate.add(self, batch if known.all() else batch.where(known))
+            cached = self._cached[batch.rows] & (batch.signs > 0)
+        self._aggregate.add(self, batch if cached.all() else batch.where(cached))
 
     def take(self, rows: Int64Array, state: State, result: Column, settled: Mask) -> None:
-        """Note what rows stand at.
+        """Cache rows.
 
         Args:
             rows: The rows, distinct.
@@ -126,10 +126,10 @@ class Standing:
             bag.clear(into)
             values, arrivals, counts = state[name].gather_with_arrivals(np.flatnonzero(settled))
             bag.append(repeated(into, counts), values, arrivals)
-        self._known[rows] = settled
+        self._cached[rows] = settled
 
     def results(self, rows: Int64Array) -> Column:
-        """Return the results of rows that are known."""
+        """Return the results of rows that are cached."""
         if self._outlasting is not None:
             return self._aggregate.result(self, rows)
         valid = self["valid"][rows]
@@ -141,7 +141,7 @@ class Standing:
             return False
         held = self._columns.get("value")
         if held is None or held.dtype != result.data.dtype or self._type != result.type:
-            self._known[:] = False
+            self._cached[:] = False
             self._type = result.type
             self._add(StateColumn("value", result.data.dtype))
             self._add(StateColumn("valid", np.bool_))
@@ -151,18 +151,18 @@ class Standing:
         if column.bag:
             self._bags[column.name] = Bag(column.dtype)
             return
-        held = np.empty(len(self._known), dtype=column.dtype)
+        held = np.empty(len(self._cached), dtype=column.dtype)
         held[:] = column.fill
         self._columns[column.name], self._fills[column.name] = held, column.fill
 
     def _cover(self, rows: Int64Array) -> None:
         """Make room for rows."""
-        before = len(self._known)
+        before = len(self._cached)
         need = int(rows.max(initial=-1)) + 1
         if need <= before:
             return
         room = max(need, 2 * before, _LEAST)
-        self._known = np.concatenate((self._known, np.zeros(room - before, dtype=np.bool_)))
+        self._cached = np.concatenate((self._cached, np.zeros(room - before, dtype=np.bool_)))
         for name, column in self._columns.items():
             grown = np.empty(room, dtype=column.dtype)
             grown[:before] = column

@@ -1,4 +1,4 @@
-"""What rows stand at: a result that goes on from the last one is that of all inputs (S-C4)."""
+"""Cached results of rows: one that goes on from the last one is that of all inputs (S-C4)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SPECS = {
 
 
 class Aggregates:
-    """Aggregates of a few rows, and the same ones, which never know what a row stands at."""
+    """Aggregates of a few rows, and the same ones, whose cache is emptied before each reading."""
 
     def __init__(self, specs: dict[str, Any]) -> None:
         tables = RowTable([]), RowTable([])
@@ -54,7 +54,7 @@ class Aggregates:
             each.add(bundle, None, rows, arrival)
 
     def forget(self) -> None:
-        """Let the others forget what rows stand at."""
+        """Empty the cache of the others."""
         for aggregate in self.both[1].aggregates().values():
             if isinstance(aggregate, Retractable):
                 aggregate.release_elsewhere({}, np.arange(ROWS))
@@ -129,7 +129,7 @@ def test_a_result_that_goes_on_is_that_of_all_inputs(seed: int, kind: str, count
         else:
             into, row = random.permutation(ROWS)[:2]
             kept.emptied(np.array([into]))
-            kept.check(np.array([into]))  # a row without inputs is known, too
+            kept.check(np.array([into]))  # a row without inputs is cached, too
             for each in kept.both:
                 each.copy(np.array([into]), np.array([row]))
     kept.check(np.arange(ROWS))
@@ -172,16 +172,16 @@ def test_rows_that_are_released_leave_nothing() -> None:
     kept.add(replace(bundle, signs=np.ones(500, dtype=np.int8)), rows)
     kept.check(np.arange(ROWS))
     kept.forget()
-    assert kept.both[0].nbytes > kept.both[1].nbytes  # what is known takes memory, too
+    assert kept.both[0].nbytes > kept.both[1].nbytes  # the cache takes memory, too
     kept.emptied(np.arange(ROWS))
     found = list(kept.both[0].aggregates().values())
     assert {type(each) for each in found} == {Retractable}
     for each in found:
-        standing = each._standing  # type: ignore[attr-defined]
-        assert standing.nbytes == 0
-        assert not standing._known.any()
-        assert not any(len(bag) for bag in standing._bags.values())
-        objects = [held for held in standing._columns.values() if held.dtype == object]
+        cache = each._cache  # type: ignore[attr-defined]
+        assert cache.nbytes == 0
+        assert not cache._cached.any()
+        assert not any(len(bag) for bag in cache._bags.values())
+        objects = [held for held in cache._columns.values() if held.dtype == object]
         assert all(value is None for held in objects for value in held)
 
 
