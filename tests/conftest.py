@@ -128,6 +128,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin; let Ctrl-C work although a background shell starts us ignoring it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Untested())
+    gc.disable()  # while tests are collected, when almost nothing becomes garbage
 
 
 def pytest_collection_finish() -> None:
@@ -137,3 +138,4 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()

@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from itertools import cycle
-from typing import Any
+from typing import Any, cast
 
-from lowwater.kernels import kernels, use
+from lowwater.kernels import Kernels, kernels, plain, use
 
 BOTH = ("numpy", "numba")
+
+
+class _Compiled:
+    """The compiled kernels, imported when a test uses one.
+
+    The import compiles them where numba's cache is empty, for half a minute. It must not be part of
+    collecting tests, which each worker does.
+    """
+
+    NAME = "numba"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # pytest looks for some in each parameter
+            raise AttributeError(name)
+        return getattr(import_module("lowwater.kernels.compiled"), name)
+
+
+compiled = cast("Kernels", _Compiled())
+KINDS: tuple[Kernels, Kernels] = (plain, compiled)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import lowwater as lw
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
+from tests.paths import read_yaml
 
-DATA = yaml.safe_load((Path(__file__).parent / "goldens/streaming102.yaml").read_text())
+DATA = read_yaml(Path(__file__).parent / "goldens/streaming102.yaml")
 NAMES = ("AfterCount", "AfterProcessingTime", "AfterWatermark", "Repeatedly")
 NAMESPACE = {name: getattr(lw, name) for name in NAMES}
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import lowwater as lw
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 from lowwater.testing._text import from_data
 from lowwater.testing.assertions import PANE_FIELDS
 from tests.kernels import using
+from tests.paths import read_yaml
 from tests.property import custom_windows as custom
 from tests.property import ranked
 
@@ -54,7 +54,7 @@ FIELDS = tuple(field.name for field in dataclasses.fields(lw.Windowing))
 
 def load() -> Iterator[Any]:
     for path in sorted(HERE.glob("*.yaml")):
-        for case in yaml.safe_load(path.read_text()):
+        for case in read_yaml(path):
             yield pytest.param(case, id=f"{path.stem}: {case['name']}")
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import lowwater as lw
 from lowwater.pipeline.forms import Element
@@ -25,6 +24,7 @@ from lowwater.testing._text import from_data
 from lowwater.time import END_OF_TIME
 from tests.oracles.as_of import AsOfOracle
 from tests.oracles.joins import JoinElement, JoinOracle, JoinOutput, net
+from tests.paths import read_yaml
 
 HERE = Path(__file__).parent / "inputs"
 RULES = {f"J-{n}" for n in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 15, 16, 17)}
@@ -42,7 +42,7 @@ _OF_PANES = ("timestamp", "window", "key", "value", "timing", "index", "is_last"
 
 def load() -> Iterator[Any]:
     for path in sorted(HERE.glob("*.yaml")):
-        for case in yaml.safe_load(path.read_text()):
+        for case in read_yaml(path):
             yield pytest.param(case, id=f"{path.stem}: {case['name']}")
 
 

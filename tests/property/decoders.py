@@ -10,10 +10,10 @@ from __future__ import annotations
 import datetime as dt
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -329,21 +329,33 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
     return Decoder(name, samples, check, one_store=True)
 
 
-def decoders() -> list[Decoder]:
-    """Return all of them, with samples that are read without complaint."""
-    kinds = (*_SCHEMA.types, pa.null())
-    return [
-        Decoder("values", _value_samples(), _check_value),
-        Decoder("deliveries", [encode_delivery(each) for each in _deliveries()], _check_delivery),
-        Decoder("types", [type_to_bytes(kind) or b"" for kind in kinds], _check_type),
-        Decoder("frames", _frame_samples(), _check_frame),
-        Decoder("sequencers", _sequencer_samples(), _check_sequencer),
-        _state(0),
-        _state(1),
-        _state(2),
-        _state(3),
-        *(_processed(*each) for each in product((False, True), repeat=2)),
-    ]
+MAKERS: Mapping[str, Callable[[], Decoder]] = {
+    "values": lambda: Decoder("values", _value_samples(), _check_value),
+    "deliveries": lambda: Decoder(
+        "deliveries", [encode_delivery(each) for each in _deliveries()], _check_delivery
+    ),
+    "types": lambda: Decoder(
+        "types", [type_to_bytes(kind) or b"" for kind in (*_SCHEMA.types, pa.null())], _check_type
+    ),
+    "frames": lambda: Decoder("frames", _frame_samples(), _check_frame),
+    "sequencers": lambda: Decoder("sequencers", _sequencer_samples(), _check_sequencer),
+    **{f"state {which}": partial(_state, which) for which in range(4)},
+    **{
+        f"process{', columns' * vectorised}{', windows' * windowed}": partial(
+            _processed, vectorised, windowed
+        )
+        for vectorised, windowed in product((False, True), repeat=2)
+    },
+}
+"""What makes each decoder: its samples, which it reads without complaint, take time."""
+
+
+@cache
+def decoder_named(name: str) -> Decoder:
+    """Return a decoder, made at the first call."""
+    decoder = MAKERS[name]()
+    assert decoder.name == name
+    return decoder
 
 
 def mutated(data: bytes, choices: np.random.Generator) -> bytes:

@@ -25,12 +25,12 @@ def main() -> int:
     if sys.argv[2:]:
         _fuzz(sys.argv[2], seconds)
         return 0
-    from tests.property.decoders import decoders
+    from tests.property.decoders import MAKERS
 
     failed = 0
-    for decoder in decoders():
-        print(f"{decoder.name}: {seconds} seconds", flush=True)
-        command = [sys.executable, "-m", "tests.property.fuzz", str(seconds), decoder.name]
+    for name in MAKERS:
+        print(f"{name}: {seconds} seconds", flush=True)
+        command = [sys.executable, "-m", "tests.property.fuzz", str(seconds), name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             failed += 1
@@ -41,8 +41,8 @@ def main() -> int:
 def _fuzz(name: str, seconds: int) -> None:
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["lowwater"]):
-        from tests.property.decoders import REFUSALS, decoders
-    (decoder,) = [decoder for decoder in decoders() if decoder.name == name]
+        from tests.property.decoders import REFUSALS, decoder_named
+    decoder = decoder_named(name)
     samples = decoder.samples
 
     def one(data: bytes) -> None:

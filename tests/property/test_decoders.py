@@ -20,9 +20,8 @@ from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from tests.examples import examples
-from tests.property.decoders import REFUSALS, Decoder, decoders, mutated
+from tests.property.decoders import MAKERS, REFUSALS, Decoder, decoder_named, mutated
 
-DECODERS = {decoder.name: decoder for decoder in decoders()}
 EXAMPLES = examples(0.7)
 _SECONDS = 20
 
@@ -51,9 +50,9 @@ def refuse_or_return(decoder: Decoder, sample: int, data: bytes) -> None:
             pass
 
 
-@pytest.fixture(params=DECODERS)
+@pytest.fixture(params=MAKERS)
 def decoder(request: pytest.FixtureRequest) -> Decoder:
-    return DECODERS[request.param]
+    return decoder_named(request.param)
 
 
 def test_samples_are_read(decoder: Decoder) -> None:
@@ -62,22 +61,22 @@ def test_samples_are_read(decoder: Decoder) -> None:
         decoder.check(sample, data)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MAKERS)
 @EXAMPLES
 @given(data=st.data())
 def test_mutated_bytes(name: str, data: st.DataObject) -> None:
-    decoder = DECODERS[name]
+    decoder = decoder_named(name)
     sample = data.draw(st.integers(0, len(decoder.samples) - 1))
     seed = data.draw(st.integers(0, 2**64 - 1))
     changed = mutated(decoder.samples[sample], np.random.default_rng(seed))
     refuse_or_return(decoder, sample, changed)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MAKERS)
 @EXAMPLES
 @given(data=st.data())
 def test_random_bytes(name: str, data: st.DataObject) -> None:
-    decoder = DECODERS[name]
+    decoder = decoder_named(name)
     sample = data.draw(st.integers(0, len(decoder.samples) - 1))
     changed = data.draw(st.binary(max_size=200))
     refuse_or_return(decoder, sample, changed)
@@ -119,7 +118,7 @@ def test_values_that_no_writer_makes() -> None:
 @given(st.integers(0, 2**64 - 1))
 def test_a_delivery_that_was_changed_is_never_taken_for_another(seed: int) -> None:
     """Its checksum sees to that."""
-    (sample, *_) = DECODERS["deliveries"].samples
+    (sample, *_) = decoder_named("deliveries").samples
     try:
         found = decode_delivery(mutated(sample, np.random.default_rng(seed)))
     except StateError:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from lowwater.engine.match.careful import Test, find_matches_carefully
 from lowwater.engine.match.program import compile_pattern, is_open_ended
 from lowwater.engine.match.reading import parse_pattern
-from lowwater.kernels import Kernels, compiled, pattern_tables, plain, plain_patterns
+from lowwater.kernels import Kernels, pattern_tables, plain, plain_patterns
 from lowwater.kernels.pattern_tables import TO_NEXT, Matches, Search
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from tests.examples import examples
+from tests.kernels import KINDS, compiled
 from tests.oracles.pattern_rows import (
     DEPENDENT,
     LABELS,
@@ -33,8 +34,6 @@ from tests.oracles.pattern_rows import (
 )
 from tests.oracles.row_patterns import END, MatchSoFar, parsed
 from tests.property.small_chunks import small_chunks
-
-KINDS: tuple[Kernels, Kernels] = (plain, compiled)
 
 
 @contextmanager

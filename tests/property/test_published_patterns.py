@@ -14,15 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-import yaml
 
 from lowwater.engine.match.careful import find_matches_carefully
 from lowwater.engine.match.pattern import variables
 from lowwater.engine.match.program import compile_pattern
 from lowwater.engine.match.reading import parse_pattern
-from lowwater.kernels import compiled
 from lowwater.kernels import plain as in_numpy
 from lowwater.kernels.pattern_tables import PAST_LAST, TO_FIRST, TO_LAST, TO_NEXT, Search
+from tests.kernels import compiled
 from tests.oracles import row_patterns
 from tests.oracles.pattern_rows import columns
 from tests.oracles.row_patterns import (
@@ -35,9 +34,10 @@ from tests.oracles.row_patterns import (
     is_true,
     parsed,
 )
+from tests.paths import read_yaml
 
 FILE = Path(row_patterns.__file__).parent / "published_patterns.yaml"
-CASES = yaml.safe_load(FILE.read_text())
+CASES = read_yaml(FILE)
 
 
 class Null:

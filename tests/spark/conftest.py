@@ -6,7 +6,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use the session."""
     for item in items:
-        if Path(__file__).parent not in item.path.parents:
+        if not item.nodeid.startswith("tests/spark/"):
             continue
         for warning in ("FutureWarning", "DeprecationWarning", "ResourceWarning"):  # pyspark's own
             item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,23 @@ def sample(size: int) -> list[Case]:
     return found
 
 
-CASES = [
-    *((f"conformance {at}", conformance_case(p.values[0])) for at, p in
-      enumerate(test_scenarios.CASES)),
-    *((f"golden {case['name']}", golden_case(case)) for case in test_goldens.DATA["cases"]),
-    *((f"random {at}", case) for at, case in enumerate(sample(SAMPLE))),
-]  # fmt: skip
+@cache
+def cases() -> list[Case]:
+    """Return all in the order of ``NAMES``; built by the first test, not by collecting tests."""
+    found = [
+        *(conformance_case(each.values[0]) for each in test_scenarios.CASES),
+        *(golden_case(case) for case in test_goldens.DATA["cases"]),
+        *sample(SAMPLE),
+    ]
+    assert len(found) == len(NAMES)
+    return found
+
+
+NAMES = [
+    *(f"conformance {at}" for at in range(len(test_scenarios.CASES))),
+    *(f"golden {case['name']}" for case in test_goldens.DATA["cases"]),
+    *(f"random {at}" for at in range(SAMPLE)),
+]
 
 
 ADAPTERS: list[Any] = [
@@ -54,9 +66,9 @@ def rows(
     spark: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Any:
     folder: Path = tmp_path_factory.mktemp("many")
-    return run_many(spark, [case for _, case in CASES], folder, request.param)
+    return run_many(spark, cases(), folder, request.param)
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[name for name, _ in CASES])
+@pytest.mark.parametrize("number", range(len(NAMES)), ids=NAMES)
 def test_panes_are_equal(rows: Any, number: int) -> None:
-    check(CASES[number][1], rows[number])
+    check(cases()[number], rows[number])

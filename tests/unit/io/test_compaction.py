@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -42,10 +43,14 @@ from tests.unit.io.deliveries import (
     with_everything,
 )
 
-DELIVERIES = [with_everything(epoch, add=epoch) for epoch in range(1, 7)]
 Folder = type[ParquetFolder] | type[JsonLinesFolder]
 BOTH = pytest.mark.parametrize("folder", [ParquetFolder, JsonLinesFolder])
 NEVER = Compaction(size="1GB", age="1000d")
+
+
+@cache
+def deliveries() -> list[Delivery]:
+    return [with_everything(epoch, add=epoch) for epoch in range(1, 7)]
 
 
 def rows_in(folder: Path) -> dict[str, list[Any]]:
@@ -73,15 +78,15 @@ def folder(request: Any) -> Folder:
 @pytest.fixture
 def whole(folder: Folder, tmp_path: Path) -> dict[str, list[Any]]:
     """What the deliveries come to without compaction."""
-    deliver_all(folder(str(tmp_path / "whole")), DELIVERIES)
+    deliver_all(folder(str(tmp_path / "whole")), deliveries())
     return rows_in(tmp_path / "whole")
 
 
 def test_the_end_of_a_run_publishes_one_file_of_each_kind(
     folder: Folder, whole: dict[str, list[Any]], tmp_path: Path
 ) -> None:
-    deliver_all(folder(str(tmp_path / "out"), compact=NEVER), DELIVERIES)
-    first, last = DELIVERIES[0].id, DELIVERIES[-1].id
+    deliver_all(folder(str(tmp_path / "out"), compact=NEVER), deliveries())
+    first, last = deliveries()[0].id, deliveries()[-1].id
     end = "parquet" if folder is ParquetFolder else "jsonl"
     assert set(files_in(tmp_path / "out")) == {
         f"part-{first}_{last}.{end}", f"late-{first}_{last}.jsonl", f"errors-{first}_{last}.jsonl"
@@ -94,7 +99,7 @@ def test_size_decides(folder: Folder, whole: dict[str, list[Any]], tmp_path: Pat
     """A file is published as soon as what has collected is large enough."""
     sink = folder(str(tmp_path), compact=Compaction(size=1, age="1000d"))
     sink.open(WRITER)
-    for number, delivery in enumerate(DELIVERIES, 1):
+    for number, delivery in enumerate(deliveries(), 1):
         sink.deliver(delivery)
         assert len(list(tmp_path.glob("part-*"))) == number
     sink.close(complete=True)
@@ -111,7 +116,7 @@ def test_age_decides(folder: Folder, whole: dict[str, list[Any]], tmp_path: Path
 
     with mock.patch.object(compaction, "clock", clock):
         sink.open(WRITER)
-        for number, delivery in enumerate(DELIVERIES):
+        for number, delivery in enumerate(deliveries()):
             now = number * 1200.0
             sink.deliver(delivery)
             assert len(list(tmp_path.glob("part-*"))) == number // 3
@@ -196,7 +201,7 @@ def test_a_run_without_a_state_directory_does_so_too(folder: Folder, tmp_path: P
 @pytest.mark.parametrize(("folder", "after"), [(ParquetFolder, False), (JsonLinesFolder, True)])
 def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> None:
     """A reader sees each row at most once; delivered again, all rows are there once."""
-    deliver_all(folder(str(tmp_path / "whole")), DELIVERIES[:4])
+    deliver_all(folder(str(tmp_path / "whole")), deliveries()[:4])
     whole, all_of_it = rows_in(tmp_path / "whole"), counted(tmp_path / "whole")
     compact = Compaction(size=6_000, age="1000d")
     at = 0
@@ -204,13 +209,13 @@ def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> No
         target = tmp_path / str(at)
         with dying_in_files(at, after=after) as moments:
             try:
-                deliver_all(folder(str(target), compact=compact), DELIVERIES[:3])
+                deliver_all(folder(str(target), compact=compact), deliveries()[:3])
             except Killed:
                 pass
         assert counted(target) <= all_of_it
         if not moments.reached:
             break
-        deliver_all(folder(str(target), compact=compact), DELIVERIES[:4])
+        deliver_all(folder(str(target), compact=compact), deliveries()[:4])
         assert rows_in(target) == whole
         assert not list(target.glob(".pending/*"))
         at += 1
@@ -222,10 +227,10 @@ def test_what_was_published_never_changes_or_goes(
 ) -> None:
     """So a reader that goes through the folder file by file sees each row once."""
     before: dict[str, bytes] = {}
-    for count in range(1, len(DELIVERIES) + 1):
+    for count in range(1, len(deliveries()) + 1):
         sink = folder(str(tmp_path), compact=Compaction(size=6_000, age="1000d"))
         sink.open(WRITER)
-        for delivery in DELIVERIES[max(0, count - 2) : count]:  # the last one comes again
+        for delivery in deliveries()[max(0, count - 2) : count]:  # the last one comes again
             sink.deliver(delivery)
             now = files_in(tmp_path)
             assert before.items() <= now.items()
@@ -241,11 +246,11 @@ def test_a_later_run_without_compaction_publishes_what_is_left(
 ) -> None:
     sink = folder(str(tmp_path), compact=NEVER)
     sink.open(WRITER)
-    for delivery in DELIVERIES[:3]:
+    for delivery in deliveries()[:3]:
         sink.deliver(delivery)
     die()
     assert not files_in(tmp_path)
-    deliver_all(folder(str(tmp_path)), DELIVERIES[2:])
+    deliver_all(folder(str(tmp_path)), deliveries()[2:])
     assert rows_in(tmp_path) == whole
 
 
@@ -254,11 +259,11 @@ def test_joined_files_that_a_program_moved_away(
 ) -> None:
     """A delivery that comes again would be another file, with rows that were read before."""
     out, moved = tmp_path / "out", tmp_path / "moved"
-    deliver_all(folder(str(out), compact=NEVER), DELIVERIES[:4], complete=False)
+    deliver_all(folder(str(out), compact=NEVER), deliveries()[:4], complete=False)
     moved.mkdir()
     for path in out.glob("*-*.*"):
         path.rename(moved / path.name)
-    deliver_all(folder(str(out), compact=NEVER), DELIVERIES[2:])
+    deliver_all(folder(str(out), compact=NEVER), deliveries()[2:])
     for path in out.glob("*-*.*"):
         path.rename(moved / path.name)
     assert rows_in(moved) == whole
@@ -267,28 +272,28 @@ def test_joined_files_that_a_program_moved_away(
 def test_row_groups_of_a_joined_file(tmp_path: Path) -> None:
     """Deliveries of few rows would be read slowly as a row group each."""
     with mock.patch.object(file_forms, "ROW_GROUP_ROWS", 20):
-        deliver_all(ParquetFolder(str(tmp_path), compact=NEVER), DELIVERIES)
+        deliver_all(ParquetFolder(str(tmp_path), compact=NEVER), deliveries())
     (path,) = tmp_path.glob("part-*")
     sizes = [
         pq.ParquetFile(path).metadata.row_group(number).num_rows
         for number in range(pq.ParquetFile(path).num_row_groups)
     ]
-    assert sum(sizes) == sum(one.panes.num_rows for one in DELIVERIES)
+    assert sum(sizes) == sum(one.panes.num_rows for one in deliveries())
     assert min(sizes[:-1]) >= 20
-    assert len(sizes) < len(DELIVERIES)
+    assert len(sizes) < len(deliveries())
 
 
 def test_what_waits_belongs_to_its_writer(folder: Folder, tmp_path: Path) -> None:
     """It is ahead of an older state, is refused to others, and goes when it is overwritten."""
     sink = folder(str(tmp_path), compact=NEVER)
     sink.open(WRITER)
-    sink.deliver(DELIVERIES[0])
+    sink.deliver(deliveries()[0])
     die()
     with pytest.raises(StateError, match="holds epoch 1 of this state"):
         folder(str(tmp_path)).open(replace(WRITER, epoch=0))
     with pytest.raises(StateError, match="another state directory"):
         folder(str(tmp_path)).open(ANOTHER)
-    deliver_all(folder(str(tmp_path), overwrite=True), [DELIVERIES[1]], ANOTHER)
+    deliver_all(folder(str(tmp_path), overwrite=True), [deliveries()[1]], ANOTHER)
     assert {name.split("-")[1] for name in files_in(tmp_path)} == {"000000000002"}
     assert not (tmp_path / ".pending").exists() or not list((tmp_path / ".pending").iterdir())
 
@@ -300,7 +305,7 @@ def test_a_run_that_is_stopped_or_fails_publishes_what_it_has(
     """It may not come again for long, and readers should not wait for that."""
     sink = folder(str(tmp_path), compact=NEVER)
     sink.open(writer)
-    sink.deliver(DELIVERIES[0])
+    sink.deliver(deliveries()[0])
     sink.close(complete=False)
     assert len(files_in(tmp_path)) == 3
     with pytest.raises(StateError, match="did not complete"):
@@ -310,7 +315,7 @@ def test_a_run_that_is_stopped_or_fails_publishes_what_it_has(
 @pytest.mark.parametrize("name", [".staging", ".staging/lock"])
 def test_links_in_place_of_hidden_files_are_not_followed(name: str, tmp_path: Path) -> None:
     out, others = tmp_path / "out", tmp_path / "others"
-    deliver_all(JsonLinesFolder(str(out)), DELIVERIES)
+    deliver_all(JsonLinesFolder(str(out)), deliveries())
     others.mkdir()
     (others / "lock").write_text("mine")
     if name == ".staging":
@@ -337,14 +342,14 @@ def test_a_folder_is_locked_whatever_it_is_called(folder: Folder, tmp_path: Path
     for path in (tmp_path / "sub" / ".." / "out", tmp_path / "link"):
         with pytest.raises(StateError, match="another run writes to"):
             folder(str(path), overwrite=True).open(ANOTHER)
-    sink.deliver(DELIVERIES[0])
+    sink.deliver(deliveries()[0])
     sink.close(complete=True)
 
 
 def test_columns_of_other_types_are_another_file(tmp_path: Path) -> None:
     """Parquet files have one schema each."""
     changed = []
-    for number, one in enumerate(DELIVERIES):
+    for number, one in enumerate(deliveries()):
         panes = one.panes.drop_columns(["mean"]) if number in {2, 3} else one.panes
         changed.append(Delivery(one.epoch, 0, 0, panes))
     deliver_all(ParquetFolder(str(tmp_path), compact=NEVER), changed)
@@ -420,12 +425,12 @@ def test_death_amid_compaction_of_published_files(
     folder: Folder, after: bool, tmp_path: Path
 ) -> None:
     """Nothing is ever missing; what is there twice is gone after the next run or compaction."""
-    deliver_all(folder(str(tmp_path / "whole")), DELIVERIES[:3])
+    deliver_all(folder(str(tmp_path / "whole")), deliveries()[:3])
     whole, all_of_it = rows_in(tmp_path / "whole"), counted(tmp_path / "whole")
     at = 0
     while True:
         target = tmp_path / str(at)
-        deliver_all(folder(str(target)), DELIVERIES[:3])
+        deliver_all(folder(str(target)), deliveries()[:3])
         with dying_in_files(at, after=after) as moments:
             try:
                 compact_folder(target, WRITER.id, Compaction(age="1us"))
@@ -435,7 +440,7 @@ def test_death_amid_compaction_of_published_files(
         if not moments.reached:
             break
         if at % 2:
-            deliver_all(folder(str(target)), DELIVERIES[2:3])
+            deliver_all(folder(str(target)), deliveries()[2:3])
         else:
             compact_folder(target, WRITER.id, Compaction(age="1us"))
             assert len(files_in(target)) == 3
@@ -445,7 +450,7 @@ def test_death_amid_compaction_of_published_files(
 
 
 def test_only_own_folders_are_compacted(tmp_path: Path) -> None:
-    deliver_all(JsonLinesFolder(str(tmp_path)), DELIVERIES, ANOTHER)
+    deliver_all(JsonLinesFolder(str(tmp_path)), deliveries(), ANOTHER)
     before = files_in(tmp_path)
     assert compact_folder(tmp_path, WRITER.id, Compaction(age="1us")) is None
     assert compact_folder(tmp_path / "nowhere", WRITER.id, Compaction()) is None

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lowwater.kernels import Kernels, compiled, plain
+from lowwater.kernels import Kernels, plain
+from tests.kernels import KINDS
 
-KINDS: tuple[Kernels, Kernels] = (plain, compiled)
 SEEDS = st.integers(0, 2**32 - 1)
 MASK = (1 << 64) - 1
 

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 import lowwater as lw
 import lowwater.kernels
 from lowwater.errors import InvalidArgument, PipelineWarning
-from lowwater.kernels import BUNDLE_COUNTS, Kernels, compiled, compiler, count_bundle, plain
+from lowwater.kernels import BUNDLE_COUNTS, Kernels, count_bundle, plain
 from lowwater.kernels.plain import CLAIMED, DELETED, EMPTY
 from lowwater.state.xxh64 import hash_bytes
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
-from tests.kernels import using
+from tests.kernels import KINDS, compiled, using
 
-KINDS: tuple[Kernels, Kernels] = (plain, compiled)
 SEEDS = st.integers(0, 2**32 - 1)
 # Few values, so that they repeat; the ends of time, and powers of two.
 SPECIAL = (0, 1, 2, -1, 1 << 32, 1 << 48, 1 << 62, START_OF_TIME, END_OF_TIME)
@@ -486,6 +485,8 @@ def test_a_numba_that_does_not_load(wanted: str, tmp_path: Path) -> None:
 def test_kernels_that_nobody_can_keep_are_compiled_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from lowwater.kernels import compiled, compiler
+
     assert compiler._is_cacheable()
 
     def uncached(**options: Any) -> Any:

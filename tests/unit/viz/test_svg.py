@@ -22,9 +22,8 @@ from lowwater.viz.answers import _short
 from lowwater.viz.shapes import Label, Rect, text_width
 from lowwater.viz.shapes import Path as Line
 from tests.unit.display.colours import contrast
-from tests.unit.viz.viz_runs import RETRACTING, all_diagrams, diagram_of, nine_events
+from tests.unit.viz.viz_runs import NAMES, RETRACTING, diagram_of, named_diagram, nine_events
 
-DIAGRAMS = all_diagrams()
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 EVIL = "</svg><script>alert('1')</script>&\"]]>\x00\x1b\ud800"
 VALUE = EVIL.replace("\ud800", "")  # half a pair is no text that a stage takes
@@ -38,9 +37,9 @@ def evil_diagram() -> Diagram:
     return run.diagram()
 
 
-@pytest.mark.parametrize("name", DIAGRAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_svg_is_well_formed_and_alone(name: str) -> None:
-    for text in (DIAGRAMS[name].to_svg(), DIAGRAMS[name].with_theme("dark").to_svg()):
+    for text in (named_diagram(name).to_svg(), named_diagram(name).with_theme("dark").to_svg()):
         root = ET.fromstring(text)
         assert root.tag == f"{NAMESPACE}svg"
         assert_alone(text)
@@ -90,7 +89,7 @@ def test_keys_and_values_are_escaped() -> None:
 
 
 def test_notebooks_and_pages_show_the_whole_run_without_scripts() -> None:
-    diagram = DIAGRAMS["retracting"]
+    diagram = named_diagram("retracting")
     svg = diagram._repr_svg_()
     assert svg == diagram.to_svg()
     assert svg in diagram._repr_html_()
@@ -100,12 +99,12 @@ def test_notebooks_and_pages_show_the_whole_run_without_scripts() -> None:
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:
-    assert diagram_of(RETRACTING).to_html() == DIAGRAMS["retracting"].to_html()
+    assert diagram_of(RETRACTING).to_html() == named_diagram("retracting").to_html()
 
 
-@pytest.mark.parametrize("name", DIAGRAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_label_covers_another_or_an_element(name: str) -> None:
-    picture = DIAGRAMS[name].picture
+    picture = named_diagram(name).picture
     labels = [shape for shape in picture.shapes if isinstance(shape, Label) and not shape.turned]
     assert len(labels) > 20
     for one, two in combinations(labels, 2):
@@ -116,9 +115,9 @@ def test_no_label_covers_another_or_an_element(name: str) -> None:
         assert not any(label.area.overlap(sign) for sign in signs), label.text
 
 
-@pytest.mark.parametrize("name", DIAGRAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_pane_is_labelled_inside_the_paper(name: str) -> None:
-    diagram = DIAGRAMS[name]
+    diagram = named_diagram(name)
     picture = diagram.picture
     (panel,) = diagram.scene.panels
     values = [s.text for s in picture.shapes if isinstance(s, Label) and s.style == "value"]
@@ -133,9 +132,9 @@ def test_every_pane_is_labelled_inside_the_paper(name: str) -> None:
     assert picture.width == 800
 
 
-@pytest.mark.parametrize("name", DIAGRAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_shape_has_a_style_and_every_moment_a_frame(name: str) -> None:
-    picture = DIAGRAMS[name].picture
+    picture = named_diagram(name).picture
     moments = {frame.moment for frame in picture.frames}
     assert {shape.style for shape in picture.shapes} <= set(STYLES)
     assert {shape.since for shape in picture.shapes} - {None} <= moments
@@ -145,7 +144,7 @@ def test_every_shape_has_a_style_and_every_moment_a_frame(name: str) -> None:
 
 
 def test_fates_differ_in_shape_and_colour() -> None:
-    picture = DIAGRAMS["watermark only, heuristic (the 9 is dropped as expired)"].picture
+    picture = named_diagram("watermark only, heuristic (the 9 is dropped as expired)").picture
     kept = [s for s in picture.shapes if isinstance(s, Rect) and s.style == "kept" and s.title]
     late = [s for s in picture.shapes if isinstance(s, Line) and s.style == "dropped-shape"]
     assert len(kept) == 8
@@ -157,7 +156,7 @@ def test_fates_differ_in_shape_and_colour() -> None:
 
 
 def test_light_and_dark() -> None:
-    diagram = DIAGRAMS["retracting"]
+    diagram = named_diagram("retracting")
     run = nine_events("heuristic").run_windowing(RETRACTING, aggregate=lw.sum(), trace=True)
     assert run.diagram(theme="dark") == diagram.with_theme("dark")
     auto = diagram.to_svg()
@@ -182,14 +181,17 @@ def test_text_stands_out_from_the_paper(theme: dict[str, str]) -> None:
 
 
 def test_every_variable_is_defined() -> None:
-    for text in (DIAGRAMS["sessions"].to_svg(), DIAGRAMS["sessions"].with_theme("light").to_svg()):
+    for text in (
+        named_diagram("sessions").to_svg(),
+        named_diagram("sessions").with_theme("light").to_svg(),
+    ):
         used = set(re.findall(r"var\(--lw-([a-z]+)\)", text))
         assert used <= set(LIGHT) == set(DARK)
         assert set(re.findall(r'class="([a-z-]+)"', text)) <= set(STYLES)
 
 
 def test_the_stepper_knows_every_frame() -> None:
-    diagram = DIAGRAMS["retracting"]
+    diagram = named_diagram("retracting")
     page = diagram.to_html()
     (found,) = re.findall(r"var frames=(\[\[.*?\]\]),answers", page)
     frames = json.loads(found)
@@ -227,7 +229,7 @@ def test_widths_of_text_are_rather_too_much() -> None:
 
 
 def test_saving(tmp_path: Path) -> None:
-    diagram = DIAGRAMS["sessions"]
+    diagram = named_diagram("sessions")
     for kind, text in ((".svg", diagram.to_svg()), (".html", diagram.to_html())):
         diagram.save(tmp_path / f"run{kind}")
         assert (tmp_path / f"run{kind}").read_text(encoding="utf-8") == text

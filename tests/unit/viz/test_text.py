@@ -10,9 +10,7 @@ import pytest
 import lowwater as lw
 from lowwater.testing import Scenario
 from lowwater.viz import Diagram
-from tests.unit.viz.viz_runs import all_diagrams
-
-DIAGRAMS = all_diagrams()
+from tests.unit.viz.viz_runs import NAMES, named_diagram
 
 GOLDENS = {
     "watermark_only": "watermark only, heuristic (the 9 is dropped as expired)",
@@ -26,15 +24,15 @@ FOLDER = Path(__file__).parent / "timelines"
 @pytest.mark.parametrize("golden", GOLDENS)
 def test_golden(golden: str) -> None:
     expected = (FOLDER / f"{golden}.txt").read_text(encoding="ascii")
-    assert str(DIAGRAMS[GOLDENS[golden]]) == expected
+    assert str(named_diagram(GOLDENS[golden])) == expected
 
 
-@pytest.mark.parametrize("name", DIAGRAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_plain_signs_in_lines_of_bounded_width(name: str) -> None:
-    text = str(DIAGRAMS[name])
+    text = str(named_diagram(name))
     assert text.isascii()
     assert max(map(len, text.splitlines())) <= 110
-    narrow = DIAGRAMS[name].to_text(width=60)
+    narrow = named_diagram(name).to_text(width=60)
     assert max(map(len, narrow.splitlines())) < max(map(len, text.splitlines()))
 
 

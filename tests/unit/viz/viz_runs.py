@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 import lowwater as lw
 from lowwater.testing import Scenario
 from lowwater.viz import Diagram
+from tests.paths import read_yaml
 
 GOLDENS = Path(__file__).parents[2] / "conformance" / "goldens"
-DATA = yaml.safe_load((GOLDENS / "streaming102.yaml").read_text(encoding="utf-8"))
+DATA = read_yaml(GOLDENS / "streaming102.yaml")
 _NAMES = ("AfterCount", "AfterProcessingTime", "AfterWatermark", "Repeatedly")
 _NAMESPACE = {name: getattr(lw, name) for name in _NAMES}
 
@@ -34,6 +34,7 @@ GLOBAL = lw.Windowing(
 )
 OTHERS = {"retracting": RETRACTING, "sessions": SESSIONS, "sliding": SLIDING, "global": GLOBAL}
 CASES = {case["name"]: case for case in DATA["cases"]}
+NAMES = (*CASES, *OTHERS)
 
 
 def nine_events(watermark: str) -> Scenario:
@@ -64,8 +65,7 @@ def diagram_of(windowing: lw.Windowing, watermark: str = "heuristic") -> Diagram
     return run.diagram()
 
 
-def all_diagrams() -> dict[str, Diagram]:
-    """Return the diagrams of all of them, by name."""
-    found = {name: case_diagram(case) for name, case in CASES.items()}
-    found.update((name, diagram_of(windowing)) for name, windowing in OTHERS.items())
-    return found
+@cache
+def named_diagram(name: str) -> Diagram:
+    """Return one of the diagrams of ``NAMES``."""
+    return case_diagram(CASES[name]) if name in CASES else diagram_of(OTHERS[name])
