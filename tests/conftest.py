@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and the plugin that reports what a run left untested."""
+"""Hypothesis profiles, and the plugins: what a run left untested, how long it took, its order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.kernels import BOTH, using
+from tests.record import plugin_of_environment
 from tests.s3_server import s3_server as s3_server  # a fixture for all tests
+from tests.scheduling import longest_first, scheduler
+from tests.timing import Timing
 from tests.untested import Untested
 
 
@@ -63,20 +66,6 @@ for _name, _count in _EXAMPLES.items():
     )
 settings.load_profile(os.environ.get("LOWWATER_HYPOTHESIS_PROFILE", "ci"))
 
-# The tests of a file run in one worker, which makes its fixtures once. So do those that share a
-# process of their own: a JVM, a PostgreSQL server, the one that is forked to be killed.
-TOGETHER = {
-    "tests/spark/": "spark",
-    "tests/crash/": "servers",
-    "tests/unit/io/test_postgres.py": "servers",
-}
-# These share nothing and are long, so that one worker must not have them all; nor those that use
-# no session of Spark's while the tests that do are what takes longest.
-APART = (
-    "tests/docs/test_notebooks.py",
-    "tests/spark/test_scenarios_directly.py",
-)
-
 # Here many tests have one invalid record among a few, which is more than 1 %, and many compare
 # every pane in a file, or follow sources that wait for one another. Elsewhere these are errors.
 WARNED = (
@@ -88,46 +77,32 @@ WARNED = (
 )
 
 
+@pytest.hookimpl(trylast=True)  # after -m, so that what does not run does not count
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ignore warnings about data and pipelines where tests give them on purpose.
-
-    What takes longest comes first, so that no worker waits long for another at the end: Spark, then
-    the files with slow tests.
-    """
-    marked = (item for item in items if any(map(item.get_closest_marker, ("slow", "long"))))
-    slow = {item.path for item in marked}
-    items.sort(key=lambda item: (not _is_spark(item.nodeid), item.path not in slow))
+    """Order the tests; ignore warnings about data and pipelines that tests give on purpose."""
+    longest_first(items)
+    ignored = [
+        pytest.mark.filterwarnings(f"ignore::lowwater.errors.{warning}")
+        for warning in ("DataWarning", "PipelineWarning")
+    ]
     for item in items:
         if item.nodeid.startswith(WARNED):
-            for warning in ("DataWarning", "PipelineWarning"):
-                ignore = pytest.mark.filterwarnings(f"ignore::lowwater.errors.{warning}")
+            for ignore in ignored:
                 item.add_marker(ignore, append=False)  # first, as the last one wins
-
-
-def _is_spark(nodeid: str) -> bool:
-    return nodeid.startswith("tests/spark/")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Group tests by their files: xdist 3.8 loses its groups with the test ids of pytest 9.2."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-        def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(APART):
-                return nodeid
-            alone = nodeid.partition("::")[0]
-            return next((TOGETHER[place] for place in TOGETHER if nodeid.startswith(place)), alone)
-
-    config.option.loadscopereorder = False  # in the order of collection
-    return Scheduling(config, log)
+    """Group tests by their files, or by what they share."""
+    return scheduler(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugin; let Ctrl-C work although a background shell starts us ignoring it."""
+    """Register the plugins; let Ctrl-C work although a background shell starts us ignoring it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.pluginmanager.register(Untested())
+    for plugin in (Untested(), Timing(), plugin_of_environment()):
+        if plugin is not None:
+            config.pluginmanager.register(plugin)
     gc.disable()  # while tests are collected, when almost nothing becomes garbage
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
+from typing import Any
 
+import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 
@@ -23,6 +27,25 @@ def examples(times: float, *, is_core: bool = False) -> settings:
     if is_core and _profile() == "ci":
         times *= 3
     return settings(max_examples=math.ceil(times * settings().max_examples))
+
+
+def sampled(cases: Iterable[Any], every: int) -> list[Any]:
+    """Return the parameters of a test whose cases repeat one proof with other data.
+
+    Args:
+        cases: Values, or what ``pytest.param`` returns.
+        every: ``make test`` runs the first of so many cases in turn, ``make long`` the others.
+    """
+    return [
+        _long(case) if place % every and not is_campaign() else case
+        for place, case in enumerate(cases)
+    ]
+
+
+def _long(case: Any) -> Any:
+    values = case if isinstance(case, ParameterSet) else pytest.param(case)
+    marks = (*values.marks, pytest.mark.long(reason="repeats a proof with other data"))
+    return pytest.param(*values.values, marks=marks, id=values.id)
 
 
 def is_campaign() -> bool:

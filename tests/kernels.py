@@ -10,6 +10,7 @@ from itertools import cycle
 from typing import Any, cast
 
 from lowwater.kernels import Kernels, kernels, plain, use
+from tests.timing import not_counted
 
 BOTH = ("numpy", "numba")
 
@@ -26,7 +27,9 @@ class _Compiled:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # pytest looks for some in each parameter
             raise AttributeError(name)
-        return getattr(import_module("lowwater.kernels.compiled"), name)
+        with not_counted():
+            module = import_module("lowwater.kernels.compiled")
+        return getattr(module, name)
 
 
 compiled = cast("Kernels", _Compiled())
@@ -37,7 +40,8 @@ KINDS: tuple[Kernels, Kernels] = (plain, compiled)
 def using(name: str) -> Iterator[None]:
     """Use the kernels of a name within a block."""
     before = kernels().NAME
-    use(name)
+    with not_counted():  # the first use may compile
+        use(name)
     try:
         yield
     finally:

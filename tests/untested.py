@@ -1,7 +1,7 @@
 """Reports what a run of the tests left untested.
 
 Without Java, tests marked ``spark`` are deselected, and the run's last lines say so. With
-``LOWWATER_NO_SKIPS=1``, as in CI, that is a failure; so is each skipped test that
+``LOWWATER_STRICT=1``, as in CI, that is a failure; so is each skipped test that
 ``tests/allowed_skips.toml`` does not name.
 """
 
@@ -56,7 +56,7 @@ class Untested:
     def __init__(self) -> None:
         self._skipped: dict[str, str] = {}
         self._without_java = False
-        self._strict = os.environ.get("LOWWATER_NO_SKIPS") == "1"
+        self._strict = os.environ.get("LOWWATER_STRICT") == "1"
 
     @pytest.hookimpl(trylast=True)  # after -k and -m: a run without Spark tests misses nothing
     def pytest_collection_modifyitems(

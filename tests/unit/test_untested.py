@@ -51,9 +51,9 @@ def run_tests(
     settings = {
         name: value
         for name, value in os.environ.items()
-        if name not in {"JAVA_HOME", "LOWWATER_NO_SKIPS"} and not name.startswith("PYTEST_")
+        if name not in {"JAVA_HOME", "LOWWATER_STRICT"} and not name.startswith("PYTEST_")
     }
-    settings |= {"PYTHONPATH": str(ROOT), "LOWWATER_NO_SKIPS": "1" if strict else ""}
+    settings |= {"PYTHONPATH": str(ROOT), "LOWWATER_STRICT": "1" if strict else ""}
     settings["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each takes its time, in each run
     if not java:
         settings["PATH"] = str(folder)
