@@ -18,7 +18,8 @@ FUZZ_SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark quick test long check format bench notebooks docs nightly crash fuzz dist clean
+.PHONY: help demo demo-spark quick test long full changed record check format bench notebooks docs \
+  nightly crash fuzz dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -38,6 +39,19 @@ test: $(DEV) ## run the tests, but for the long ones; those of Spark need Java 1
 
 long: $(DEV) ## run the long tests: kills, notebooks, the site, more on Spark
 	$(PY) -m pytest -n $(WORKERS) --dist loadscope -m long $(ARGS)
+
+full: $(DEV) ## run what test and long run, in one go
+	$(PY) -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
+
+changed: $(DEV) ## run the tests that a change can break: ARGS="--base main", "--list"
+	$(PY) -m tests.changed -n $(WORKERS) --dist loadscope $(ARGS)
+
+record: $(DEV) ## record which modules each test file executes, and how long it takes
+	rm -rf build/record
+	mkdir -p build/record
+	LOWWATER_RECORD=$(CURDIR)/build/record $(PY) -m pytest -n $(WORKERS) --dist loadscope \
+	  -m 'not long' $(ARGS)
+	LOWWATER_RECORD=$(CURDIR)/build/record $(PY) -m tests.record
 
 check: $(DEV) ## check formatting, lint, and types, also those of docs and examples
 	$(VENV)/bin/ruff format --check .

@@ -42,9 +42,9 @@ class Recorded:
 
 
 @cache
-def recorded() -> Mapping[str, Recorded]:
+def recorded(path: Path = FILE) -> Mapping[str, Recorded]:
     """Return what is recorded, by the path of the test file below the root."""
-    data = json.loads(FILE.read_text(encoding="utf-8"))
+    data = json.loads(path.read_text(encoding="utf-8"))
     names: Sequence[str] = data["modules"]
     return {
         test: Recorded(
