@@ -16,8 +16,12 @@ import pytest
 
 from tests.record import recorded
 
-# A PostgreSQL server, and the process that is forked to be killed.
-TOGETHER = {"tests/crash/": "servers", "tests/unit/io/test_postgres.py": "servers"}
+# A PostgreSQL server, and the process that is forked to be killed; the package, parsed once.
+TOGETHER = {
+    "tests/crash/": "servers",
+    "tests/unit/io/test_postgres.py": "servers",
+    "tests/unit/structure/": "structure",
+}
 # Spark's tests take longer than a third of a run: two workers have a session each.
 SPARK = "tests/spark/"
 SESSIONS = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import lowwater.time
 from tests.docs.test_pages import pages
 from tests.paths import ROOT
 
-PACKAGE = Path(lowwater.time.__file__).parent
 # What reads or keeps state on disk, has workers or threads, or needs what only extras bring.
 NOT_IN_MEMORY = (
     "state=",
@@ -74,17 +71,3 @@ def test_pages_that_run_in_memory_do_in_32_bits(tmp_path: Path) -> None:
     ]
     assert len(some) > 5
     assert ran(tmp_path, "narrow", "pages", *some).split() == some
-
-
-def test_elements_are_repeated_by_counts_of_any_size() -> None:
-    """``np.repeat`` refuses counts of 64 bits where the machine has 32."""
-    calling = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute)
-        and node.attr == "repeat"
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "np"
-    }
-    assert calling == {"kernels/positions.py", "testing/conformance.py"}

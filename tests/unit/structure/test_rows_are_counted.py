@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import cache
-from pathlib import Path
 
-import lowwater
+from tests.unit.structure.package import Nodes, OfEachFile
 
-ROOT = Path(lowwater.__file__).parent
 ROWS = re.compile(r"\b(\w*Array|Mask|NDArray|ndarray|list|Sequence|Column|Bundle|Records)\b")
 """The types of fields that have one entry for each row."""
 SEVERAL = {
@@ -29,29 +26,41 @@ SEVERAL = {
 """Named tuples that hold sequences and are not rows, and why."""
 
 
-@cache
-def named_tuples() -> dict[str, str]:
-    """Return the named tuples of the package, and the types of their fields."""
+def ends(node: ast.expr) -> str:
+    """Return the last name of a dotted one."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+@OfEachFile
+def named_tuples(nodes: Nodes) -> dict[str, str]:
+    """Return the named tuples of a file, and the types of their fields."""
     return {
-        f"{path.relative_to(ROOT).as_posix()}: {node.name}": " ".join(
+        node.name: " ".join(
             ast.unparse(each.annotation) for each in node.body if isinstance(each, ast.AnnAssign)
         )
-        for path in sorted(ROOT.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
-        and any(ast.unparse(base).endswith("NamedTuple") for base in node.bases)
+        for node in nodes.of(ast.ClassDef)
+        if any(ends(base).endswith("NamedTuple") for base in node.bases)
     }
 
 
+@OfEachFile
+def calls(nodes: Nodes) -> list[int]:
+    """Return the lines of a file that make a named tuple by a call."""
+    return [
+        call.lineno for call in nodes.of(ast.Call) if ends(call.func).lower().endswith("namedtuple")
+    ]
+
+
 def test_no_named_tuple_holds_rows() -> None:
-    assert len(named_tuples()) > 10
-    holding = {name for name, types in named_tuples().items() if ROWS.search(types)}
-    assert holding == set(SEVERAL)
+    found = {
+        f"{path}: {name}": types
+        for path, tuples in named_tuples().items()
+        for name, types in tuples.items()
+    }
+    assert len(found) > 10
+    assert {name for name, types in found.items() if ROWS.search(types)} == set(SEVERAL)
 
 
 def test_named_tuples_are_classes() -> None:
     """None is made by a call, which the test above would not see."""
-    for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                assert not ast.unparse(node.func).lower().endswith("namedtuple"), path
+    assert {path: lines for path, lines in calls().items() if lines} == {}

@@ -18,9 +18,8 @@ import lowwater as lw
 from lowwater.engine.graph.sources import option_to_wait, options_to_end
 from lowwater.io.log import Log
 from lowwater.pipeline.outcomes import RunOptions
-from tests.paths import ROOT
+from tests.unit.structure.package import Nodes, OfEachFile
 
-PACKAGE = ROOT / "lowwater"
 OPTION = re.compile(r"(?<![\w.&?/-])([a-z][a-z_]*)=(?![=>])")
 
 # What hints write in front of "=" that is no option: names that users choose, options of other
@@ -63,26 +62,28 @@ def public() -> Iterator[str]:
                 yield from parameters(getattr(module, member))
 
 
-def hints(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the literal texts of the hints in a file, with their lines."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call):
-            continue
-        given = [keyword.value for keyword in node.keywords if keyword.arg == "hint"]
+@OfEachFile
+def hints(nodes: Nodes) -> list[tuple[int, str]]:
+    """Return the literal texts of the hints in a file, with their lines."""
+    given = []
+    for node in nodes.of(ast.Call):
+        given += [keyword.value for keyword in node.keywords if keyword.arg == "hint"]
         if isinstance(node.func, ast.Name) and node.func.id == "Finding":
             given += node.args[3:]
-        for each in given:
-            for part in ast.walk(each):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    yield part.lineno, part.value
+    return [
+        (part.lineno, part.value)
+        for each in given
+        for part in ast.walk(each)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
 
 
 def test_every_option_that_a_hint_names_is_one() -> None:
     known = set(public())
     named = [
-        (option, f"{path.relative_to(ROOT)}:{line}")
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for line, text in hints(path)
+        (option, f"{path}:{line}")
+        for path, texts in hints().items()
+        for line, text in texts
         for option in OPTION.findall(text)
     ]
     assert len(named) > 150

@@ -8,18 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import lowwater
+from tests.unit.structure.package import PACKAGE
 
-import lowwater.time
 
-
-@pytest.mark.parametrize(
-    "statement",
-    ["import lowwater", "import lowwater.windows, lowwater.triggers", "import lowwater.engine"],
-)
-def test_importing_loads_no_heavy_package(statement: str) -> None:
+def test_importing_loads_no_heavy_package() -> None:
     code = (
-        f"import sys\n{statement}\n"
+        "import sys\nimport lowwater.windows, lowwater.triggers, lowwater.engine\n"
         "heavy = {'numba', 'pandas', 'polars', 'pyspark', 'matplotlib', 'hypothesis', 'pytest'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )
@@ -30,8 +25,6 @@ def test_importing_loads_no_heavy_package(statement: str) -> None:
 
 
 def test_each_public_name_of_type_checkers_can_be_loaded() -> None:
-    import lowwater
-
     tree = ast.parse(Path(lowwater.__file__).read_text(encoding="utf-8"))
     typed = {
         alias.name
@@ -68,12 +61,13 @@ print(len(own))
     assert int(count) <= 208
 
 
-@pytest.mark.parametrize("path", sorted(Path(lowwater.time.__file__).parent.rglob("__init__.py")))
-def test_no_name_imported_on_use_is_also_a_module(path: Path) -> None:
+def test_no_name_imported_on_use_is_also_a_module() -> None:
     """Importing ``package.name`` would put the module in the place of what is called so."""
-    places = re.findall(r'^    "lowwater[\w.]*": ([^:]*?),$', path.read_text("utf-8"), re.M | re.S)
-    names = {name for names in places for name in re.findall(r"\w+", names)}
-    modules = {one.stem for one in path.parent.glob("*.py")} | {
-        one.name for one in path.parent.iterdir() if (one / "__init__.py").exists()
-    }
-    assert not names & modules
+    place = re.compile(r'^    "lowwater[\w.]*": ([^:]*?),$', re.M | re.S)
+    for path in PACKAGE.rglob("__init__.py"):
+        places = place.findall(path.read_text("utf-8"))
+        names = {name for names in places for name in re.findall(r"\w+", names)}
+        modules = {one.stem for one in path.parent.glob("*.py")} | {
+            one.name for one in path.parent.iterdir() if (one / "__init__.py").exists()
+        }
+        assert not names & modules, path

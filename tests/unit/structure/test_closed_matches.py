@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
-from pathlib import Path
 from typing import get_args
 
-import lowwater
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.declarations import CellKind
+from tests.unit.structure.package import Nodes, OfEachFile
 
-ROOT = Path(lowwater.__file__).parent
 OPEN = {
     "display/text.py": "any value of the user's may be shown",
     "engine/graph/described.py": "any value of the user's may be an argument of a combiner",
@@ -21,16 +18,6 @@ OPEN = {
     "testing/_oracle_windows.py": "window functions are a protocol",
 }
 """Where the subject is not of a closed set of types, and why."""
-
-
-@cache
-def matches() -> list[tuple[str, ast.Match]]:
-    return [
-        (path.relative_to(ROOT).as_posix(), node)
-        for path in sorted(ROOT.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Match)
-    ]
 
 
 def is_closed(match: ast.Match) -> bool:
@@ -47,13 +34,24 @@ def is_closed(match: ast.Match) -> bool:
     return wildcard and not more and (never or isinstance(said, ast.Raise))
 
 
+@OfEachFile
+def closed(nodes: Nodes) -> dict[int, bool]:
+    """Return whether each ``match`` of a file is closed, by its line."""
+    return {match.lineno: is_closed(match) for match in nodes.of(ast.Match)}
+
+
 def test_every_match_is_closed() -> None:
-    open_ends = {f"{path}:{match.lineno}" for path, match in matches() if not is_closed(match)}
-    assert {place.split(":")[0] for place in open_ends} == set(OPEN), open_ends
+    open_ends = {
+        path: [line for line, is_closed in matches.items() if not is_closed]
+        for path, matches in closed().items()
+        if not all(matches.values())
+    }
+    assert open_ends.keys() == OPEN.keys(), open_ends
 
 
 def test_there_are_matches_to_judge() -> None:
-    assert sum(path.startswith("triggers/") for path, _ in matches()) >= 6
+    of_triggers = (found for path, found in closed().items() if path.startswith("triggers/"))
+    assert sum(map(len, of_triggers)) >= 6
 
 
 def test_every_kind_of_cell_has_a_class() -> None:
