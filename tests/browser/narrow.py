@@ -12,6 +12,7 @@ The answers were compared with those of numpy 1.24 on i386; that of ``bincount``
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
@@ -31,6 +32,8 @@ _JOINED = {"column_stack", "concatenate", "hstack", "stack", "vstack"}
 _TOTALS = {"accumulate", "cumprod", "cumsum", "nansum", "prod", "reduce", "reduceat", "sum"}
 _COUNTED = {"repeat", "reduceat"}
 _NAMES = _POSITIONS | _MADE | _JOINED | _TOTALS | _COUNTED | {"arange", "unique", "where"}
+_TYPES = {"intp": "int32", "int_": "int32", "uintp": "uint32"}
+_REWRITTEN = re.compile(rf"\.({'|'.join(sorted(_NAMES))})\(|\bnp\.({'|'.join(_TYPES)})\b".encode())
 _LEAST, _MOST = -(2**31), 2**31 - 1
 _BYTES = 8  # of the integers that a numpy of 64 bits makes
 
@@ -117,31 +120,29 @@ def _narrow(value: Any) -> Any:
     return value.astype(np.int32 if value.dtype.kind == "i" else np.uint32)
 
 
-class _Calls(ast.NodeTransformer):
-    """Rewrites ``a.f(b)`` to ``called(a, "f", b)``, and the types of the machine to those of 32."""
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.value, ast.Name) and node.value.id == "np":
-            node.attr = {"intp": "int32", "int_": "int32", "uintp": "uint32"}.get(
-                node.attr, node.attr
-            )
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.func, ast.Attribute) or node.func.attr not in _NAMES:
-            return node
-        owner, name = node.func.value, ast.Constant(node.func.attr)
-        made = ast.Call(ast.Name(_CALL, ast.Load()), [owner, name, *node.args], node.keywords)
-        return ast.copy_location(made, node)
+def rewrite(tree: ast.AST) -> None:
+    """Make ``a.f(b)`` to ``called(a, "f", b)``, and the types of the machine to those of 32."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id == "np":
+                node.attr = _TYPES.get(node.attr, node.attr)
+        elif isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Attribute) and function.attr in _NAMES:
+                name = ast.copy_location(ast.Constant(function.attr), node)
+                node.args = [function.value, name, *node.args]
+                node.func = ast.copy_location(ast.Name(_CALL, ast.Load()), node)
 
 
 class _Loader(SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType:
+    def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
-        tree = _Calls().visit(ast.parse(self.get_data(path), path))
-        return compile(ast.fix_missing_locations(tree), path, "exec")
+        source = self.get_data(path)
+        if not _REWRITTEN.search(source):
+            return super().get_code(fullname)  # compiled before
+        tree = ast.parse(source, path)
+        rewrite(tree)
+        return compile(tree, path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         setattr(module, _CALL, called)

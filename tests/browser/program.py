@@ -1,7 +1,7 @@
 """What a reader runs in a browser, and what is refused there: ``python -m tests.browser.program``.
 
-The first argument says how: ``free``, ``restricted`` to what a browser has, ``narrow``: counting in
-32 bits, or as a ``browser``: both. What it prints is the same.
+The first argument says how: ``restricted`` to what a browser has, ``narrow``: counting in 32 bits,
+or as a ``browser``: both. What it prints is the same as without any of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+REFUSED = "refused:"
 _ROOT = Path(__file__).parents[2]
 
 
@@ -24,7 +25,7 @@ def main(how: str, part: str, *names: str) -> None:
         restricted.install()
     if how in ("narrow", "browser"):
         narrow.install()
-    {"shown": shown, "refused": refused, "pages": pages}[part](*names)
+    {"shown": shown, "all": shown_and_refused, "pages": pages}[part](*names)
 
 
 def shown() -> None:
@@ -52,6 +53,13 @@ def shown() -> None:
     print(lw.profile(pa.table(plays), time="at", by="team"))
     found = lw.explore(scores, delay=["0s", "1m"], lateness=["0s", "5m"], bundle_size=1)
     print(found, found._repr_html_())
+
+
+def shown_and_refused() -> None:
+    """Run what a browser can, then what it cannot, between which a line says so."""
+    shown()
+    print(REFUSED)
+    refused()
 
 
 def pages(*names: str) -> None:

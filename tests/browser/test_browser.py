@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import program
 from tests.docs.test_pages import pages
 from tests.paths import ROOT
 
@@ -38,17 +41,22 @@ def ran(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_what_is_shown_is_the_same(tmp_path: Path) -> None:
-    """Runs, traces, diagrams, explanations and checks, without what a browser lacks."""
-    free = ran(tmp_path, "free", "shown")
+def shown(folder: Path) -> str:
+    """Return what the program prints in this process, which lacks nothing."""
+    printed = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        program.shown()
+    return printed.getvalue()
+
+
+def test_what_a_browser_shows_is_the_same_and_what_it_lacks_is_refused(tmp_path: Path) -> None:
+    """Runs, traces, diagrams, explanations and checks; refusals say what to do instead."""
+    free = shown(tmp_path)
     assert "<svg" in free
     assert "README.md ran" in free
-    assert ran(tmp_path, "restricted", "shown") == free
-    assert ran(tmp_path, "browser", "shown") == free
-
-
-def test_what_a_browser_lacks_is_refused_with_a_fix(tmp_path: Path) -> None:
-    said = dict(line.split(": ", 1) for line in ran(tmp_path, "browser", "refused").splitlines())
+    seen, _, refused = ran(tmp_path, "browser", "all").partition(f"{program.REFUSED}\n")
+    assert seen == free
+    said = dict(line.split(": ", 1) for line in refused.splitlines())
     assert said.keys() == {"state", "workers", "serve", "start", "map_async"}
     assert said["state"].startswith("UnsupportedByRunner: state on disk is kept by RocksDB")
     assert "(at state=). Install it: pip install rocksdict." in said["state"]
@@ -62,7 +70,12 @@ def test_what_a_browser_lacks_is_refused_with_a_fix(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long(reason="repeats what is tried with 32 bits")
+def test_what_is_shown_without_what_a_browser_lacks_is_the_same(tmp_path: Path) -> None:
+    assert ran(tmp_path, "restricted", "shown") == shown(tmp_path)
+
+
+@pytest.mark.long(reason="the pages run once more, with each call of numpy through Python")
 def test_pages_that_run_in_memory_do_in_32_bits(tmp_path: Path) -> None:
     some = [
         page

@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 LANGUAGES = {"python", "text", "sh", "mermaid"}  # of which Python runs
 RULE = re.compile(r"\*\*((?:S-[A-Z]|J-|T-|P-)\d+)\*\*")
+CITED = re.compile(r"(?:S-[A-Z]|J-|T-|P-)\d+")
+# What they show of thousands of records, or with Hypothesis, other tests show with less.
+LARGE = ("docs/howto/lateness.md", "docs/howto/explore.md", "docs/testing.md")
 
 
 def _examples(page: str = "README.md") -> list[tuple[str, str | None]]:
@@ -56,7 +60,12 @@ def run_page(page: str) -> None:
             assert not [each for each in check(value) if each.severity == "error"]
 
 
-@pytest.mark.parametrize("page", pages(spark=False))
+def _large_are_long(page: str) -> Any:
+    reason = "thousands of records and hundreds of runs, as readers would have them"
+    return pytest.param(page, marks=[pytest.mark.long(reason=reason)] * (page in LARGE))
+
+
+@pytest.mark.parametrize("page", [_large_are_long(page) for page in pages(spark=False)])
 def test_the_examples_of_a_page_run_one_after_the_other(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,16 +91,17 @@ def test_readme_has_examples() -> None:
     assert any(shown is not None for _, shown in examples)
 
 
-@pytest.mark.parametrize("rule", RULE.findall((ROOT / "docs/semantics.md").read_text()))
-def test_each_rule_is_cited_by_a_test(rule: str) -> None:
-    citing = re.compile(rf"{rule}(?!\d)")
-    tests = [
-        path
+def test_each_rule_is_cited_by_a_test() -> None:
+    rules = RULE.findall((ROOT / "docs/semantics.md").read_text())
+    cited = {
+        rule
         for suffix in ("*.py", "*.yaml")
         for path in (ROOT / "tests").rglob(suffix)
         if path != Path(__file__)
-    ]
-    assert any(citing.search(path.read_text()) for path in tests), f"no test cites {rule}"
+        for rule in CITED.findall(path.read_text())
+    }
+    assert rules
+    assert {*rules} - cited == set()
 
 
 def test_rules_that_the_code_cites_are_on_the_page() -> None:
@@ -99,7 +109,7 @@ def test_rules_that_the_code_cites_are_on_the_page() -> None:
     cited = {
         rule
         for path in (ROOT / "lowwater").rglob("*.py")
-        for rule in re.findall(r"(?<!-)\b(?:S-[A-Z]|J-|T-|P-)\d+\b", path.read_text())
+        for rule in re.findall(rf"(?<!-)\b{CITED.pattern}\b", path.read_text())
     }
     assert {"S-T1", "J-1", "T-1", "P-1"} <= cited
     assert cited - told == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,18 +40,26 @@ def _words(text: str) -> list[str]:
     return [_ENDINGS.sub("", word) for word in re.findall(r"[a-z0-9]+", joined)]
 
 
+@cache
+def _counted() -> dict[str, tuple[Counter[str], set[str]]]:
+    """Return how often each page has each word, and the words of its headings."""
+    counted = {}
+    for path in (ROOT / "docs").rglob("*.md"):
+        text = path.read_text()
+        heads = _words(" ".join(re.findall(r"^#+ (.*)$", text, re.MULTILINE)))
+        counted[str(path.relative_to(ROOT / "docs"))] = Counter(_words(text)), {*heads}
+    return counted
+
+
 def _found(query: str) -> list[str]:
     """Return the pages that have all words, those first that have them in headings and often."""
     wanted = [word for word in _words(query) if word not in _COMMON]
     ranked: list[tuple[float, str]] = []
-    for path in (ROOT / "docs").rglob("*.md"):
-        text = path.read_text()
-        counts = Counter(_words(text))
-        heads = Counter(_words(" ".join(re.findall(r"^#+ (.*)$", text, re.MULTILINE))))
+    for page, (counts, heads) in _counted().items():
         if all(counts[word] for word in wanted):
             length = sum(counts.values())
-            score = sum(10 * bool(heads[word]) + 1_000 * counts[word] / length for word in wanted)
-            ranked.append((score, str(path.relative_to(ROOT / "docs"))))
+            score = sum(10 * (word in heads) + 1_000 * counts[word] / length for word in wanted)
+            ranked.append((score, page))
     return [page for _, page in sorted(ranked, reverse=True)]
 
 

@@ -88,6 +88,7 @@ def test_the_code_that_the_page_begins_with_runs() -> None:
     assert "<svg" in found["html"]
 
 
+@pytest.mark.long(reason="builds a wheel and installs it")
 def test_the_site_carries_a_wheel_that_installs_anywhere(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     made = wheel.build(tmp_path)
