@@ -52,14 +52,15 @@ def test_the_svg_of_a_long_run_is_small(name: str) -> None:
     assert " of 12,000 elements are in the trace" in str(result.diagram())
 
 
-@pytest.mark.parametrize("is_drawn", ["panes", "dropped", "retractions"])
-def test_what_is_drawn_is_spread_over_the_run(is_drawn: str) -> None:
-    count = 20_000
-    second = 1_000_000
-    at = np.arange(count, dtype=np.int64) * second
-    at[::20] = np.maximum(at[::20] - 600 * second, 0)  # dropped
-    at[1::20] = np.maximum(at[1::20] - 40 * second, 0)  # corrections
-    result = (
+COUNT, SECOND = 20_000, 1_000_000
+
+
+@pytest.fixture(scope="module")
+def long_run() -> lw.Result:
+    at = np.arange(COUNT, dtype=np.int64) * SECOND
+    at[::20] = np.maximum(at[::20] - 600 * SECOND, 0)  # dropped
+    at[1::20] = np.maximum(at[1::20] - 40 * SECOND, 0)  # corrections
+    return (
         lw.from_arrow(
             pa.table(
                 {"at": pa.array(at).cast(pa.timestamp("us")), "key": at * 0, "value": at % 7}
@@ -72,20 +73,29 @@ def test_what_is_drawn_is_spread_over_the_run(is_drawn: str) -> None:
             trigger=lw.AfterWatermark(late=lw.AfterCount(1)),
         )
         .aggregate(total=lw.sum("value"))
-        .collect(trace=lw.Tracing(limit=None), bundle_size=1, progress=False)
+        .collect(trace=lw.Tracing(limit=None), bundle_size=10, progress=False)
     )  # fmt: skip
-    (panel,) = result.diagram().scene.panels
-    places = {
+
+
+def test_what_is_drawn_is_spread_over_the_run(long_run: lw.Result) -> None:
+    (panel,) = long_run.diagram().scene.panels
+    drawn = {
         "panes": [box.left for box in panel.boxes],
         "dropped": [mark.x for mark in panel.marks if mark.outcome == "late"],
         "retractions": [retraction.left for retraction in panel.retractions],
-    }[is_drawn]
-    tenths = np.histogram(places, bins=10, range=(0, count * second))[0]
-    assert tenths.min() >= len(places) // 20, tenths
+    }
+    for what, places in drawn.items():
+        tenths = np.histogram(places, bins=10, range=(0, COUNT * SECOND))[0]
+        assert tenths.min() >= len(places) // 20, (what, tenths)
     for kind in ("dropped", "ON_TIME", "LATE"):
         cells = [cell for cell in panel.cells if cell.kind == kind]
-        assert min(cell.left for cell in cells) < 0.1 * count * second
-        assert max(cell.right for cell in cells) > 0.9 * count * second
-    late_panes = sum(pane.timing == "LATE" and pane.kind == "insert" for pane in result.panes)
+        assert min(cell.left for cell in cells) < 0.1 * COUNT * SECOND
+        assert max(cell.right for cell in cells) > 0.9 * COUNT * SECOND
+
+
+def test_what_is_not_drawn_is_counted(long_run: lw.Result) -> None:
+    diagram = long_run.diagram()
+    (panel,) = diagram.scene.panels
+    late_panes = sum(pane.timing == "LATE" and pane.kind == "insert" for pane in long_run.panes)
     assert sum(cell.count for cell in panel.cells if cell.kind == "LATE") == late_panes
-    assert len(result.diagram().to_html()) < 400_000
+    assert len(diagram.to_html()) < 400_000

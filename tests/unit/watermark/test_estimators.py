@@ -74,7 +74,6 @@ def test_a_negative_delay_is_refused() -> None:
         lw.BoundedDisorder("-1s")
 
 
-@pytest.mark.parametrize("commits", [3, 14, 25])
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -87,12 +86,13 @@ def test_a_negative_delay_is_refused() -> None:
     ids=["quantile", "partitions", "idle partitions", "function", "column"],
 )
 def test_a_durable_run_goes_on_with_what_was_known(
-    tmp_path: Path, estimator: lw.WatermarkEstimator, commits: int
+    tmp_path: Path, estimator: lw.WatermarkEstimator
 ) -> None:
     source = write_files(tmp_path / "in")
     made = pipeline(source, watermark=estimator)
     run(made, tmp_path / "whole")
-    stopped(made, tmp_path / "parts", commits)
+    for commits in (3, 11, 11):
+        stopped(made, tmp_path / "parts", commits)
     run(made, tmp_path / "parts")
     whole = output(tmp_path / "whole")
     assert output(tmp_path / "parts") == whole
