@@ -16,7 +16,7 @@ import lowwater as lw
 from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.io import Log
 from lowwater.io.sinks import Callback, Compaction, JsonLinesFolder, ParquetFolder, SqliteTable
-from lowwater.testing import check_sink, check_source
+from lowwater.testing import check_sink, check_source, sink_kit
 
 
 def _parquet(folder: Path) -> Any:
@@ -35,37 +35,37 @@ def _sql(path: Path) -> Any:
         return [dict(row) for row in database.execute("SELECT * FROM panes")]
 
 
-@pytest.mark.slow
-def test_a_folder_of_parquet(tmp_path: Path) -> None:
-    check_sink(
-        lambda number: ParquetFolder(str(tmp_path / str(number))),
-        lambda number: _parquet(tmp_path / str(number)),
-    )
+COMPACT = Compaction(size="2KB", age="1h")
+SINKS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
+    "parquet": (lambda at: ParquetFolder(str(at)), _parquet),
+    "collected": (lambda at: ParquetFolder(str(at), compact=COMPACT), _parquet),
+    "json lines": (lambda at: JsonLinesFolder(str(at)), _lines),
+    "table": (lambda at: SqliteTable(str(at), "panes"), _sql),
+}
 
 
-@pytest.mark.slow
-def test_deliveries_that_collect(tmp_path: Path) -> None:
-    compact = Compaction(size="2KB", age="1h")
-    check_sink(
-        lambda number: ParquetFolder(str(tmp_path / str(number)), compact=compact),
-        lambda number: _parquet(tmp_path / str(number)),
-    )
+@pytest.fixture
+def few_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs die only where a place has been opened, and where it has what will come again."""
+    monkeypatch.setattr(sink_kit, "POINTS", ("after opening", "before forgetting"))
+    monkeypatch.setattr(sink_kit, "_ROWS", 12)
 
 
-@pytest.mark.slow
-def test_a_folder_of_json_lines(tmp_path: Path) -> None:
-    check_sink(
-        lambda number: JsonLinesFolder(str(tmp_path / str(number))),
-        lambda number: _lines(tmp_path / str(number)),
-    )
+def _check_sink_of_library(name: str, folder: Path) -> None:
+    make, read = SINKS[name]
+    check_sink(lambda number: make(folder / str(number)), lambda number: read(folder / str(number)))
 
 
-@pytest.mark.slow
-def test_a_table(tmp_path: Path) -> None:
-    check_sink(
-        lambda number: SqliteTable(str(tmp_path / f"{number}.db"), "panes"),
-        lambda number: _sql(tmp_path / f"{number}.db"),
-    )
+@pytest.mark.usefixtures("few_deaths")
+@pytest.mark.parametrize("name", SINKS)
+def test_a_sink_of_the_library_with_few_deaths(name: str, tmp_path: Path) -> None:
+    _check_sink_of_library(name, tmp_path)
+
+
+@pytest.mark.long(reason="70 runs with a state directory")
+@pytest.mark.parametrize("name", SINKS)
+def test_a_sink_of_the_library(name: str, tmp_path: Path) -> None:
+    _check_sink_of_library(name, tmp_path)
 
 
 class Remembering:
@@ -112,6 +112,7 @@ def test_a_sink_that_loses_at_a_restart_is_found() -> None:
         check_sink(*_kept(early=True), is_owned=False)
 
 
+@pytest.mark.usefixtures("few_deaths")
 def test_a_sink_that_refuses_nobody_is_found() -> None:
     with pytest.raises(AssertionError, match="an older copy of the state directory was not"):
         check_sink(*_kept())
