@@ -17,7 +17,7 @@ from lowwater.engine.join.searching import MATCHES
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
 from tests.goldens.every import GOLDENS
-from tests.goldens.golden import STATES, facts, settled, unpack
+from tests.goldens.golden import STATES, Golden, facts, settled, unpack
 from tests.stage_kinds import every_kind
 
 pytestmark = [
@@ -46,24 +46,60 @@ CORRECTED: Mapping[tuple[str, str], tuple[Collection[str], int]] = {
 """Results that were wrong, by golden and output: their names, and in how many lines."""
 
 
-_LONG = ("interval-joins", "tables", "window-joins")
-"""Goldens that take seconds, of which others have what is stored: `make long` resumes these."""
+_RESUMED = (
+    "advancing",
+    "aggregates",
+    "as-of-joins",
+    "changelogs",
+    "column-windows",
+    "compacted-killed",
+    "counted",
+    "ended",
+    "followed",
+    "matches",
+    "numbers",
+    "over",
+    "passed",
+    "processes",
+    "searches",
+    "sinks",
+    "spilled",
+    "topics",
+    "tops",
+    "vectorised",
+    "waiting",
+)
+"""The cheapest goldens that have each kind of stage, and each kind of what a run stores."""
 
 
-def _marked(names: Collection[str]) -> list[Any]:
-    """Return all goldens, of which some are for `make long`."""
-    return [pytest.param(each, marks=[pytest.mark.long] * (each in names)) for each in GOLDENS]
+def _long_but(names: Collection[str]) -> list[Any]:
+    """Return all goldens, of which ``make test`` tries those with some names."""
+    long = pytest.mark.long(reason="repeats a proof with other stored state")
+    return [pytest.param(each, marks=[long] * (each not in names)) for each in GOLDENS]
 
 
-@pytest.mark.parametrize("name", _marked(_LONG))
+def _check_described(golden: Golden, folder: Path) -> None:
+    for what, now in golden.described().items():
+        then = (folder / what).read_bytes()
+        assert decode(now) == decode(then), f"the {what} of {golden.name}"
+        assert now == then, f"the {what} of {golden.name}: equal values, as other bytes"
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDENS if name not in _RESUMED])
+def test_the_description_of_a_golden_is_as_it_was(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    unpack(GOLDENS[name], tmp_path)
+    _check_described(GOLDENS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", _long_but(_RESUMED))
 def test_a_golden_is_resumed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     golden = GOLDENS[name]
     monkeypatch.chdir(tmp_path)
     expected = unpack(golden, tmp_path)
-    for what, now in golden.described().items():
-        then = (tmp_path / what).read_bytes()
-        assert decode(now) == decode(then), f"the {what} of {name}"
-        assert now == then, f"the {what} of {name}: equal values, as other bytes"
+    _check_described(golden, tmp_path)
     if name in REFUSED:
         with pytest.raises(StateError, match=REFUSED[name]):
             golden.resume()
@@ -83,19 +119,10 @@ def test_a_golden_is_resumed(name: str, tmp_path: Path, monkeypatch: pytest.Monk
             assert {one for one in then if now[one] != then[one]} <= {*names}
 
 
-_SLOW = (
-    "aggregates",
-    "interval-joins",
-    "keys",
-    "spilled",
-    "triggers",
-    "window-joins",
-    "window-kinds",
-)
-"""Goldens with many windows: `make long` looks into these."""
+_LOOKED_INTO = (*_RESUMED, "bounded-joins", "compacted", "far", "filled", "as-of-joins-ahead")
 
 
-@pytest.mark.parametrize("name", _marked(_SLOW))
+@pytest.mark.parametrize("name", _long_but({*_LOOKED_INTO} - {"aggregates", "numbers", "spilled"}))
 def test_the_state_tools_look_into_a_golden(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
