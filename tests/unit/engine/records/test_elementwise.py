@@ -239,7 +239,7 @@ def rows() -> list[dict[str, Any]]:
             "m": [("a", n)] if n % 3 else [],
             "st": None if n % 6 == 5 else {"a": n},
         }
-        for n in range(20)
+        for n in range(len(texts))  # each value of each list
     ]
 
 

@@ -106,9 +106,13 @@ def told(done: Evaluated, length: int) -> list[Any]:
     return found
 
 
+@pytest.mark.parametrize(
+    "every", [3, pytest.param(1, marks=pytest.mark.long(reason="the same with more values"))]
+)
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_a_value_is_the_same_beside_any_others(name: str) -> None:
-    rows = [(value, n % 3) for n, value in enumerate(VALUES)]
+def test_a_value_is_the_same_beside_any_others(name: str, every: int) -> None:
+    first = list(EXPRESSIONS).index(name) % every
+    rows = [(value, n % 5 % 3) for n, value in enumerate(VALUES)][first::every]
     alone = [by_row("select", records([row]), EXPRESSIONS[name])[0] for row in rows]
     assert by_row("select", records(rows), EXPRESSIONS[name]) == alone
     assert by_row("select", records(rows[::-1]), EXPRESSIONS[name]) == alone[::-1]
@@ -130,13 +134,14 @@ def test_any_rows_in_one_batch_are_as_in_batches_of_one(
     assert by_row(step, records(rows * more), EXPRESSIONS[name]) == alone * more
 
 
-@pytest.mark.parametrize("size", [1, 7, 3_000])
-def test_a_field_that_a_value_lacks_is_null_in_any_bundle(size: int) -> None:
-    rows = [{"at": n, "v": {"a": n} | ({"o": n} if n % 1_000 == 0 else {})} for n in range(3_000)]
+@pytest.mark.parametrize(("size", "each"), [(1, 50), (7, 1_000), (3_000, 1_000)])
+def test_a_field_that_a_value_lacks_is_null_in_any_bundle(size: int, each: int) -> None:
+    count = 3 * each
+    rows = [{"at": n, "v": {"a": n} | ({"o": n} if n % each == 0 else {})} for n in range(count)]
     stream = lw.from_iterable(rows, time="at", unit="s")
     result = stream.with_columns(o=V.struct.field("o")).collect(bundle_size=size)
-    assert [r["o"] for r in result.values() if r["o"] is not None] == [0, 1_000, 2_000]
-    assert len(result.values()) == 3_000
+    assert [r["o"] for r in result.values() if r["o"] is not None] == [0, each, 2 * each]
+    assert len(result.values()) == count
     assert not result.errors
 
 
