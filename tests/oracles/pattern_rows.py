@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import hypothesis.strategies as st
@@ -22,6 +23,7 @@ from lowwater.kernels.pattern_tables import (
     Search,
 )
 from lowwater.time import END_OF_TIME, Int64Array
+from tests.examples import is_campaign
 from tests.oracles import row_patterns as oracle
 from tests.oracles.row_patterns import (
     END,
@@ -45,6 +47,7 @@ BITS = {name: number for name, number in LABELS.items() if name != "d"}
 """The last variable has no condition."""
 ABSENT = 9
 SKIPS: list[Skip] = ["past_last", "next", ("first", "a"), ("first", "b"), ("last", "b")]
+_HORIZONS = 4
 _CODES = {"past_last": PAST_LAST, "next": TO_NEXT, "first": TO_FIRST, "last": TO_LAST}
 
 
@@ -135,11 +138,11 @@ class Case:
     skip: Skip
     depends: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def program(self) -> Program:
         return compile_pattern(as_engine(self.tree), LABELS, BITS)
 
-    @property
+    @cached_property
     def pattern(self) -> Pattern:
         """The pattern for the oracle."""
         define: dict[str, Condition] = {}
@@ -161,12 +164,13 @@ class Case:
             -1 if isinstance(self.skip, str) else LABELS[self.skip[1]],
         )
 
-    @property
+    @cached_property
     def rows(self) -> list[Row]:
         return [row for key in self.keys for row in key]
 
+    @cached_property
     def arrays(self) -> tuple[Int64Array, Int64Array, Int64Array, NDArray[np.uint64]]:
-        """Return (begin, first, times, bits)."""
+        """Begin, first, times, bits."""
         begin = np.cumsum([0, *map(len, self.keys)])
         return (
             begin,
@@ -176,11 +180,13 @@ class Case:
         )
 
     def horizons(self) -> list[float]:
-        """Return every instant at which what is decided can change."""
+        """Return instants at which what is decided can change: in a campaign, all of them."""
         times = {row.time for row in self.rows}
         steps = {0, self.within or 0, self.absent or 0, (self.within or 0) + (self.absent or 0)}
         ends = {time + step for time in times for step in steps}
-        return [*sorted({each + more for each in ends for more in (0, 1)} | {-(2**40)}), END]
+        found = sorted({each + more for each in ends for more in (0, 1)} | {-(2**40)})
+        every = 1 if is_campaign() else 1 + len(found) // _HORIZONS
+        return [*found[len(self.rows) % every :: every], END]
 
     def decided(self, horizon: float) -> tuple[list[tuple[int, list[str]]], list[int]]:
         """Return (place and labels of each match, undecided starts) that the oracle gives."""
@@ -237,24 +243,27 @@ def shown(found: Matches, horizon: float) -> list[tuple[int, list[str]]]:
     return matches
 
 
+_BITS = st.integers(0, 2**12 - 1)
+_ROW = st.integers(0, 6 * 5 * 2**12 - 1)
+"""Bits, ``n`` and the distance to the row before in one number, as each draw takes its time."""
+
+
 @st.composite
 def cases(draw: st.DrawFn, *, depends: bool = False, most_keys: int = 4, size: int = 8) -> Case:
     """Few keys, some of them long, with ties, times near both ends, and rows that begin nothing."""
     origin = draw(st.sampled_from([0, 0, 0, -(2**63) + 1, 2**63 - 40]))
     keys, first = [], []
-    many = st.integers(0, 2**12 - 1)
     for _ in range(draw(st.integers(1, most_keys))):
         count = draw(st.sampled_from([0, 1, 2, 4, 9]))
-        steps = draw(st.lists(st.sampled_from([0, 0, 1, 1, 2, 4]), min_size=count, max_size=count))
-        times = [origin + sum(steps[: at + 1]) for at in range(count)]
-        dense = draw(st.booleans())
-        keys.append(
-            tuple(
-                Row(time, {"bits": draw(many) | (draw(many) if dense else 0),
-                           "n": draw(st.integers(0, 4))})
-                for time in times
-            )
-        )  # fmt: skip
+        drawn = draw(st.lists(_ROW, min_size=count, max_size=count))
+        more = [draw(_BITS) for _ in drawn] if draw(st.booleans()) else [0] * count
+        rows, time = [], origin
+        for number, extra in zip(drawn, more, strict=True):
+            rest, bits = divmod(number, 2**12)
+            step, n = divmod(rest, 5)
+            time += (0, 0, 1, 1, 2, 4)[step]
+            rows.append(Row(time, {"bits": bits | extra, "n": n}))
+        keys.append(tuple(rows))
         first.append(draw(st.sampled_from([0, 0, 0, 1, 3])) if count > 3 else 0)
     names = st.frozensets(st.sampled_from(sorted(DEPENDENT)), min_size=1)
     return Case(

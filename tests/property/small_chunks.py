@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from unittest import mock
+from types import ModuleType
 
 import lowwater
 
@@ -82,13 +83,24 @@ KEPT: dict[str, str] = {
 @contextmanager
 def small_chunks(size: int = 3) -> Iterator[None]:
     """Shrink all chunks to a number of rows."""
-    with ExitStack() as patched:
-        for module, names in CHUNKS.items():
-            for name in names:
-                patched.enter_context(
-                    mock.patch.object(import_module(f"lowwater.{module}"), name, size)
-                )
+    places = _places()
+    usual = [getattr(module, name) for module, name in places]
+    try:
+        for module, name in places:
+            setattr(module, name, size)
         yield
+    finally:
+        for (module, name), value in zip(places, usual, strict=True):
+            setattr(module, name, value)
+
+
+@cache
+def _places() -> list[tuple[ModuleType, str]]:
+    return [
+        (import_module(f"lowwater.{module}"), name)
+        for module, names in CHUNKS.items()
+        for name in names
+    ]
 
 
 def chunks_in_the_package() -> set[str]:
