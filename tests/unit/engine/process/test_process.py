@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lowwater as lw
-from lowwater.engine.process import ProcessOperator
+from lowwater.engine.process import ProcessOperator, timers
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.state.key_layout import END
@@ -410,7 +410,7 @@ def test_timers_that_set_each_other_at_one_instant(tagged: bool) -> None:
         driven.watermark(5)
 
 
-def test_timers_that_never_stop_are_told_at_the_end() -> None:
+def test_timers_that_never_stop_are_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """S-K4: and so far as the watermark goes, they may go on."""
 
     class Ticks:
@@ -426,9 +426,11 @@ def test_timers_that_never_stop_are_told_at_the_end() -> None:
             if not (self.stops and ctx.ended):
                 ctx.tick.set(ctx.due + 1)
 
+    assert timers.AFTER_THE_END == 100_000
+    monkeypatch.setattr(timers, "AFTER_THE_END", 1_000)
     driven = Driven(Ticks(stops=False))
     driven.take(*records(("k", 1)))
-    driven.watermark(150_000)
+    driven.watermark(1_500)
     with pytest.raises(lw.DataError, match="the input has ended"):
         driven.end()
     driven = Driven(Ticks(stops=True))

@@ -19,6 +19,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
+from tests.examples import sampled
 
 DAY = Windowing(windows=lw.FixedWindows("1d"))
 
@@ -125,9 +126,15 @@ class Kept:
         return operator
 
 
-@pytest.mark.parametrize("is_parted", [False, True])
-@pytest.mark.parametrize("windowing", [None, DAY])
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+CASES = [
+    pytest.param(*pair, windowing, is_parted)
+    for pair in dict.fromkeys(PAIRS)
+    for windowing in (None, DAY)
+    for is_parted in (False, True)
+]
+
+
+@pytest.mark.parametrize(("first", "second", "windowing", "is_parted"), sampled(CASES, every=5))
 def test_keys_come_back_as_they_were(
     first: str, second: str, windowing: Windowing | None, is_parted: bool
 ) -> None:
