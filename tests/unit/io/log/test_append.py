@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.io import Log
 from lowwater.io.log.conform import partitions_of
+from tests.children import run_code
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.list_(pa.float64()))])
 Row = dict[str, Any]
@@ -205,10 +206,7 @@ def test_one_writer_and_many_readers(tmp_path: Path) -> None:
         log.append([{"v": 1}])
         with pytest.raises(lw.StateError, match="has a writer already"):
             Log(tmp_path)
-        code = f"import lowwater.io as io; io.Log({str(tmp_path)!r})"
-        other = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False
-        )
+        other = run_code(f"import lowwater.io as io; io.Log({str(tmp_path)!r})")
         assert "StateError: the log has a writer already" in other.stderr
         for _ in range(2):
             with Log(tmp_path, read_only=True) as reading:
@@ -253,6 +251,7 @@ def test_the_partition_of_a_key_is_the_same_for_ever(column: pa.Array, expected:
     assert partitions_of(sliced, ["k"], 100).tolist() == expected
 
 
+@pytest.mark.long(reason="a process that imports the library")
 def test_the_partition_of_a_key_is_the_same_in_every_process() -> None:
     """The other process hashes text with a seed that this one does not have."""
     code = (

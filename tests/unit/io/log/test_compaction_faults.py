@@ -62,7 +62,7 @@ def compact(path: Path, *, days: int = 0) -> None:
         log.compact("k", deleted=lw.col("v") < 0)
 
 
-@pytest.fixture(params=[0, 1, 2])
+@pytest.fixture(params=[1, *(pytest.param(count, marks=pytest.mark.long) for count in (0, 2))])
 def log_to_compact(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A log of several segments, compacted so many times before more was appended."""
     path = tmp_path / "log"
@@ -144,7 +144,7 @@ def test_killed_at_any_instant(log_to_compact: Path, tmp_path: Path, after: bool
 
 
 @pytest.mark.parametrize("name", ["fsync", "replace", "unlink", "open"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO] if is_campaign() else [errno.EIO])
 def test_the_system_refuses(log_to_compact: Path, tmp_path: Path, name: str, number: int) -> None:
     """It is said, nothing unfinished is left, and the next compaction does the rest."""
     before = rows_of(log_to_compact)
@@ -266,7 +266,7 @@ def test_what_an_append_may_still_undo_is_not_compacted(tmp_path: Path) -> None:
 def test_compaction_beside_a_writer_and_readers(tmp_path: Path) -> None:
     """In threads, with small segments that are closed and compacted all the time."""
     path = tmp_path / "log"
-    count, errors = 400, []
+    count, errors = 400 if is_campaign() else 150, []
     last: dict[int, int] = {}
     done = threading.Event()
     with Log(path, segment_bytes=1200, fsync=0) as log:

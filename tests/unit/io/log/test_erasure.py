@@ -85,22 +85,24 @@ def test_the_bytes_are_gone_and_the_others_stay(
         assert list(read(log)) == [*expected, 60]
 
 
-def test_real_sizes_against_a_list(tmp_path: Path) -> None:
-    """Frames of 65,536 rows, several segments, values at the edges of their types."""
-    count = 300_000
+def test_full_frames_against_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of as many rows as they can have, several segments, values at edges of their types."""
+    count, rows_at_once = 30_000, 6_553
+    monkeypatch.setattr("lowwater.io.log.partition._FRAME_ROWS", rows_at_once)
+    monkeypatch.setattr("lowwater.io.log.erasure._ROWS", rows_at_once)
     rng = np.random.default_rng(7)
     numbers = rng.integers(0, 50, count) + 2**53
     floats = [None if n % 7 == 0 else float("nan") if n % 7 == 1 else float(n) for n in numbers]
     table = pa.table(
         {"n": numbers, "f": pa.array(floats, pa.float64()), "s": [f"s{n}" for n in numbers]}
     )
-    with Log(tmp_path, partitions=2, segment_bytes=1_000_000) as log:
-        for start in range(0, count, 100_000):
-            log.append(table.slice(start, 100_000), partition=0)
-        log.append(table.slice(0, 20_000), partition=1)
+    with Log(tmp_path, partitions=2, segment_bytes=100_000) as log:
+        for start in range(0, count, 10_000):
+            log.append(table.slice(start, 10_000), partition=0)
+        log.append(table.slice(0, 2_000), partition=1)
         assert len(segments_in(tmp_path / "partition-00000")) > 5
         texts = table["s"].to_pylist()
-        left = [list(enumerate(texts)), list(enumerate(texts[:20_000]))]
+        left = [list(enumerate(texts)), list(enumerate(texts[:2_000]))]
         rules: list[tuple[Any, Callable[[str], bool]]] = [
             (lw.col("n") == 2**53 + 1, lambda s: s != f"s{2**53 + 1}"),
             (lw.col("f") < 2**53 + 12, lambda s: not (int(s[1:]) < 2**53 + 12 and is_number(s))),
@@ -121,10 +123,10 @@ def test_real_sizes_against_a_list(tmp_path: Path) -> None:
                         )
                     ]
                 assert found == rows
-            assert log.latest == {0: count, 1: 20_000}
+            assert log.latest == {0: count, 1: 2_000}
         assert log.erase(where=lw.col("n") > 0).records == sum(map(len, left))
         assert log.erase(where=lw.col("n") > 0).records == 0
-        assert log.latest == {0: count, 1: 20_000}
+        assert log.latest == {0: count, 1: 2_000}
         assert log.schema == table.schema
     with Log(tmp_path) as log:
         assert log.append(table.slice(0, 2), partition=0) == {0: range(count, count + 2)}

@@ -17,6 +17,7 @@ import lowwater as lw
 from lowwater.io import Log
 from lowwater.io.log.frame_format import HEADER_BYTES, encode_payload
 from lowwater.io.log.segment_files import segments_in
+from tests.examples import is_campaign
 
 ROWS: list[list[dict[str, Any]]] = [
     [{"v": 1, "s": "a"}, {"v": 2, "s": None}],
@@ -24,6 +25,8 @@ ROWS: list[list[dict[str, Any]]] = [
     [{"v": 4, "s": ""}],
 ]
 FLAT = [row for rows in ROWS for row in rows]
+STEP = 1 if is_campaign() else 3
+"""From one byte to the next that is cut off or flipped; the fields of a header have four."""
 HELD = [0, 2, 3, 4]
 """How many records are held before each append and after the last."""
 
@@ -79,10 +82,10 @@ def copies(path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_tail_cut_at_every_byte(log_of_one_segment: tuple[Path, list[int]]) -> None:
+def test_a_tail_cut_anywhere(log_of_one_segment: tuple[Path, list[int]]) -> None:
     original, ends = log_of_one_segment
     schema = HEADER_BYTES + len(encode_payload(pa.schema([("v", pa.int64()), ("s", pa.string())])))
-    sizes = [*range(0, ends[-2], 5), *ends, schema, *range(ends[-2], ends[-1])]
+    sizes = [*ends, schema, *range(0, ends[-2], 3 * STEP), *range(ends[-2], ends[-1], STEP)]
     for size, path in zip(sizes, copies(original), strict=False):
         segment = segments_of(path)[0]
         with segment.open("r+b") as file:
@@ -111,7 +114,7 @@ def test_a_tail_cut_at_every_byte(log_of_one_segment: tuple[Path, list[int]]) ->
 @pytest.mark.parametrize("write", [False, True])
 def test_a_flipped_byte_anywhere(log_of_one_segment: tuple[Path, list[int]], write: bool) -> None:
     original, ends = log_of_one_segment
-    for at, path in zip(range(0, ends[-1], 3), copies(original), strict=False):
+    for at, path in zip(range(0, ends[-1], 2 * STEP - 1), copies(original), strict=False):
         segment = segments_of(path)[0]
         data = bytearray(segment.read_bytes())
         data[at] ^= 0x40
@@ -137,10 +140,10 @@ def test_a_flipped_byte_anywhere(log_of_one_segment: tuple[Path, list[int]], wri
 
 
 def test_a_flipped_byte_in_a_sealed_segment(log_of_segments: Path) -> None:
-    for at, path in zip(range(10_000), copies(log_of_segments), strict=False):
+    for at, path in zip(range(0, 10_000, STEP), copies(log_of_segments), strict=False):
         segment = segments_of(path)[1]
         data = bytearray(segment.read_bytes())
-        if at == len(data):
+        if at >= len(data):
             break
         data[at] ^= 1
         segment.write_bytes(data)
@@ -164,7 +167,7 @@ def test_a_flipped_byte_in_a_sealed_segment(log_of_segments: Path) -> None:
 
 def test_a_sealed_segment_that_is_too_short(log_of_segments: Path) -> None:
     size = segments_of(log_of_segments)[1].stat().st_size
-    for cut, path in zip(range(size), copies(log_of_segments), strict=False):
+    for cut, path in zip(range(0, size, 3 * STEP - 2), copies(log_of_segments), strict=False):
         with segments_of(path)[1].open("r+b") as file:
             file.truncate(cut)
         with pytest.raises(lw.DataError, match="damaged"):
