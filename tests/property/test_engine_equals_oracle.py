@@ -20,15 +20,15 @@ EXAMPLES = examples(4.5, is_core=True)
 
 def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: Any) -> None:
     wanted = oracle.run(scenario, windowing, functions)
-    for kernels in BOTH:
-        with using(kernels):
-            run = scenario.run_windowing(windowing, aggregate=aggregate)
-        assert_panes(run, wanted.panes)
-        assert_late(run, wanted.late)
-        assert run.panes == wanted.panes
-        assert run.late == wanted.late
-        assert run.errors == []
-        assert run.open_windows == run.state_rows == 0  # S-O7
+    with using(BOTH[len(scenario.steps) % 2]):
+        run = scenario.run_windowing(windowing, aggregate=aggregate)
+    if run.panes != wanted.panes:
+        assert_panes(run, wanted.panes)  # shows the first that differs
+    assert run.panes == wanted.panes
+    assert_late(run, wanted.late)
+    assert run.late == wanted.late
+    assert run.errors == []
+    assert run.open_windows == run.state_rows == 0  # S-O7
 
 
 @given(own.cases())
