@@ -10,7 +10,7 @@ from typing import Any, final
 
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -36,7 +36,7 @@ class S3:
         self.fails: Callable[[str, str], bool] = lambda method, path: False
         self.versions: dict[str, list[bytes]] = defaultdict(list)
         self.requests: list[tuple[str, str]] = []
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._moto = create_backend_app("s3")  # not by way of what asks which service is meant
         self._lock = threading.Lock()
         if BUCKET not in _buckets():  # all servers of a process have the same buckets
             s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, "us-east-1")
