@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -101,8 +101,8 @@ def outcome(
     shared: dict[str, Any] = {"on_error": "dead_letter", "progress": False, **options}
     shared["on_dead_letter"] = lambda _letter: None
     if mode == "durable":
-        durable = {**shared, "state": folder / "state", "commit_every": "bundle", "bundle_size": 3}
-        with stopping("before forgetting", 4):
+        durable = {**shared, "state": folder / "state", "commit_every": "bundle", "bundle_size": 16}
+        with stopping("before forgetting", 2):
             try:
                 made().run(**durable)
             except Stopped:
@@ -190,20 +190,25 @@ def canonical(value: Any) -> Any:
 
 
 def modes_of(place: Place) -> list[str]:
+    """Return how a place can be run, besides in one bundle."""
     durable = ["durable"] if place.is_durable else []
-    return ["whole", "single", *durable, *(["workers"] if place.python else [])]
+    return ["single", *durable, *(["workers"] if place.python else [])]
 
 
 def problems_of(
-    place: Place, values: Mapping[str, Any], folder: Path, run: Callable[..., Outcome] = outcome
+    place: Place,
+    values: Mapping[str, Any],
+    folder: Path,
+    modes: Sequence[str],
+    run: Callable[..., Outcome] = outcome,
 ) -> list[str]:
-    """Return what is wrong with a place, for some poison values at once."""
+    """Return what is wrong with a place in one bundle and in some modes, for some poison values."""
     records = records_of(place, values)
     odd = [record for record in records if record["n"] >= POISON]
     base = run(place, [one for one in records if one["n"] < POISON], folder / "base", "whole")
     found: list[str] = []
     first: Outcome | None = None
-    for mode in modes_of(place):
+    for mode in ["whole", *modes]:
         try:
             got = run(place, records, folder / mode, mode)
         except Exception as error:

@@ -2,7 +2,8 @@
 
 Poison records beside sound ones: no run stops, each poison record is one dead letter or is held,
 and the sound records come to what they come to without them. All of it is the same in one bundle,
-in bundles of one, over a restart and with workers.
+in bundles of one, over a restart and with workers: for each place in one of these ways by
+``make test``, in all by ``make nightly``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from tests.examples import is_campaign
 from tests.poison import poison_inputs, poison_outputs  # noqa: F401  # they add places
 from tests.poison.poison_places import PLACES
-from tests.poison.poison_trial import outcome, problems_of, records_of
+from tests.poison.poison_trial import modes_of, outcome, problems_of, records_of
 from tests.poison.poison_values import VALUES
 
 SAMPLE = (
@@ -34,12 +35,15 @@ SAMPLE = (
 @pytest.mark.filterwarnings("ignore::lowwater.errors.LowwaterWarning")
 @pytest.mark.parametrize("name", PLACES)
 def test_a_poison_record_costs_itself_alone(name: str, tmp_path: Path) -> None:
+    modes = modes_of(PLACES[name])
+    if not is_campaign():
+        modes = [modes[[*PLACES].index(name) % len(modes)]]
     own = PLACES[name].values
     together = own or {odd: VALUES[odd] for odd in SAMPLE}
     every = own or VALUES
     alone = [{odd: value} for odd, value in every.items()] if is_campaign() else []
     for at, values in enumerate([together, *alone]):
-        assert problems_of(PLACES[name], values, tmp_path / str(at)) == [], values.keys()
+        assert problems_of(PLACES[name], values, tmp_path / str(at), modes) == [], values.keys()
 
 
 def _ends(*_: object) -> NoReturn:
