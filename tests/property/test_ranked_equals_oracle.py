@@ -59,12 +59,6 @@ def check_some(case: Any, how: tuple[int, int]) -> None:
         )
 
 
-@given(own.cases(ranked=True), HOW)
-@EXAMPLES
-def test_any_windowing(case: Any, how: Any) -> None:
-    check_some((*case, None), how)
-
-
 @pytest.mark.parametrize("windows", [own.not_merging(), own.sessions(), own.MERGING_CUSTOM])
 def test_each_kind_of_windows(windows: Any) -> None:
     @given(own.cases(own.windowings(windows), ranked=True), HOW)
