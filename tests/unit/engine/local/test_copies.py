@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,28 @@ from lowwater.state.rocks import RocksStore
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
 
 KINDS = ("folder", "parquet", "file", "table")
-EACH = pytest.mark.parametrize("kind", KINDS)
 
 
 def sink_of(kind: str, folder: Path) -> Sink:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     if kind == "table":
         return SqliteTable(str(folder / "t.sqlite"), "counts")
     if kind == "file":
         return JsonLinesFile(str(folder / "out.jsonl"))
     return (JsonLinesFolder if kind == "folder" else ParquetFolder)(str(folder))
+
+
+def one_of_each(folder: Path) -> list[Sink]:
+    return [sink_of(kind, folder / kind) for kind in KINDS]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """Return what an undisturbed run writes, by the kind of the sink."""
+    folder = tmp_path_factory.mktemp("whole")
+    write_files(folder / "in")
+    run(folder, *one_of_each(folder))
+    return {kind: contents(kind, folder / kind) for kind in KINDS}
 
 
 def run(folder: Path, *sinks: Sink, state: str = "state", every: Any = 10) -> Any:
@@ -54,32 +67,31 @@ def stop(folder: Path, *sinks: Sink, commits: int, **options: Any) -> None:
         run(folder, *sinks, **options)
 
 
-@EACH
-def test_an_older_state_is_put_back(kind: str, tmp_path: Path) -> None:
+def test_an_older_state_is_put_back(tmp_path: Path) -> None:
     """Copied while it ran, and put back after it had gone on: with other cuts, rows would mix."""
     write_files(tmp_path / "in")
-    sink = sink_of(kind, tmp_path / "out")
+    out = tmp_path / "out"
     copy = tmp_path / "copy"
     with (
         stopping("before the write", 8, lambda: shutil.copytree(tmp_path / "state", copy)),
         stopping("before forgetting", 14),
         pytest.raises(Stopped),
     ):
-        run(tmp_path, sink)
+        run(tmp_path, *one_of_each(out))
     shutil.rmtree(tmp_path / "state")
     copy.rename(tmp_path / "state")
-    before = seen_by_readers(tmp_path / "out")
-    with pytest.raises(StateError, match=r"holds epoch 14 of this state.* is epoch 7") as caught:
-        run(tmp_path, sink_of(kind, tmp_path / "out"), every=17)
-    assert "exactly what follows epoch 7" in (caught.value.hint or "")
-    assert seen_by_readers(tmp_path / "out") == before
+    for kind in KINDS:
+        before = seen_by_readers(out / kind)
+        with pytest.raises(StateError, match=r"holds epoch 14 of this state.* is epoch 7") as told:
+            run(tmp_path, sink_of(kind, out / kind), every=17)
+        assert "exactly what follows epoch 7" in (told.value.hint or "")
+        assert seen_by_readers(out / kind) == before
 
 
-def test_new_places_get_exactly_what_follows_the_older_state(tmp_path: Path) -> None:
+def test_new_places_get_exactly_what_follows_the_older_state(tmp_path: Path, whole: Any) -> None:
     """The way out that the message gives: with what the former output had up to then, it is all."""
     write_files(tmp_path / "in")
-    whole, out, rest = (tmp_path / name for name in ("whole", "out", "rest"))
-    run(tmp_path, sink_of("folder", whole), state="other")
+    out, rest = tmp_path / "out", tmp_path / "rest"
     stop(tmp_path, sink_of("folder", out), commits=8)
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     run(tmp_path, sink_of("folder", out))
@@ -89,29 +101,27 @@ def test_new_places_get_exactly_what_follows_the_older_state(tmp_path: Path) -> 
     upto = [n for n in seen_by_readers(out) if int(n.split("-")[1]) < 8]
     found = [line for name in upto for line in lines_of(out / name)]
     found += [line for name in seen_by_readers(rest) for line in lines_of(rest / name)]
-    wanted = [line for name in seen_by_readers(whole) for line in lines_of(whole / name)]
-    assert sorted(found) == sorted(wanted)
+    assert sorted(found) == whole["folder"]
 
 
-@EACH
 @pytest.mark.parametrize("is_over", [False, True])
-def test_the_second_of_two_copies_is_refused(kind: str, is_over: bool, tmp_path: Path) -> None:
+def test_the_second_of_two_copies_is_refused(is_over: bool, tmp_path: Path, whole: Any) -> None:
     """Whichever runs first has the output, and comes to what one undisturbed run writes."""
     write_files(tmp_path / "in")
     out = tmp_path / "out"
-    stop(tmp_path, sink_of(kind, out), commits=8)
+    stop(tmp_path, *one_of_each(out), commits=8)
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     if is_over:
-        run(tmp_path, sink_of(kind, out), state="copy")
+        run(tmp_path, *one_of_each(out), state="copy")
     else:
-        stop(tmp_path, sink_of(kind, out), commits=3, state="copy")
-    before = seen_by_readers(out)
-    with pytest.raises(StateError, match=r"was last written by opening .* knows nothing of"):
-        run(tmp_path, sink_of(kind, out), every=17)
-    assert seen_by_readers(out) == before
-    run(tmp_path, sink_of(kind, out), state="copy")
-    run(tmp_path, sink_of(kind, tmp_path / "whole"), state="another")
-    assert contents(kind, out) == contents(kind, tmp_path / "whole")
+        stop(tmp_path, *one_of_each(out), commits=3, state="copy")
+    for kind in KINDS:
+        before = seen_by_readers(out / kind)
+        with pytest.raises(StateError, match=r"was last written by opening .* knows nothing of"):
+            run(tmp_path, sink_of(kind, out / kind), every=17)
+        assert seen_by_readers(out / kind) == before
+    run(tmp_path, *one_of_each(out), state="copy")
+    assert {kind: contents(kind, out / kind) for kind in KINDS} == whole
 
 
 def contents(kind: str, folder: Path) -> Any:
@@ -127,22 +137,17 @@ def contents(kind: str, folder: Path) -> Any:
     return rows
 
 
-@EACH
 @pytest.mark.parametrize("point", ["after the announcement", "before publishing"])
-def test_openings_that_were_cut_short(kind: str, point: str, tmp_path: Path) -> None:
+def test_openings_that_were_cut_short(point: str, tmp_path: Path, whole: Any) -> None:
     """Stopped before all sinks know the new opening, again and again, the state is still theirs."""
     write_files(tmp_path / "in")
-
-    def sinks() -> list[Sink]:
-        return [sink_of(kind, tmp_path / "out"), sink_of("folder", tmp_path / "second")]
-
-    stop(tmp_path, *sinks(), commits=8)
+    out = tmp_path / "out"
+    stop(tmp_path, *one_of_each(out), commits=8)
     for _ in range(3):
         with stopping(point, 1), pytest.raises(Stopped):
-            run(tmp_path, *sinks())
-    run(tmp_path, *sinks())
-    run(tmp_path, sink_of(kind, tmp_path / "whole"), state="another")
-    assert contents(kind, tmp_path / "out") == contents(kind, tmp_path / "whole")
+            run(tmp_path, *one_of_each(out))
+    run(tmp_path, *one_of_each(out))
+    assert {kind: contents(kind, out / kind) for kind in KINDS} == whole
 
 
 def test_a_sink_that_was_left_out_of_a_run(tmp_path: Path) -> None:
@@ -156,7 +161,7 @@ def test_a_sink_that_was_left_out_of_a_run(tmp_path: Path) -> None:
     run(tmp_path, sink_of("folder", first))
 
 
-def test_a_start_that_fails_leaves_the_pipeline_as_it_was(tmp_path: Path) -> None:
+def test_a_start_that_fails_leaves_the_pipeline_as_it_was(tmp_path: Path, whole: Any) -> None:
     """A new version whose sink cannot be opened may be rolled back."""
     write_files(tmp_path / "in")
     write_files(tmp_path / "more", 1)
@@ -174,8 +179,7 @@ def test_a_start_that_fails_leaves_the_pipeline_as_it_was(tmp_path: Path) -> Non
             state=tmp_path / "state", bundle_size=10, progress=False
         )
     run(tmp_path, sink_of("folder", out))
-    run(tmp_path, sink_of("folder", tmp_path / "whole"), state="another")
-    assert contents("folder", out) == contents("folder", tmp_path / "whole")
+    assert contents("folder", out) == whole["folder"]
 
 
 class Refusing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,19 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Any
     return found, metrics.remember()
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_stopped_at_a_point_again_and_again(point: str, tmp_path: Path, wanted: Any) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(POINTS, id="each in turn"),
+        *(pytest.param((point,), id=point, marks=pytest.mark.long) for point in POINTS),
+    ],
+)
+def test_stopped_at_points_again_and_again(
+    points: tuple[str, ...], tmp_path: Path, wanted: Any
+) -> None:
     folder = folder_of(tmp_path)
     stops = 0
-    for count in (1, 2, 5, 3, 1, 8, 4, 2, 6, 3):
+    for point, count in zip(cycle(points), (1, 2, 5, 3, 1, 8, 4, 2, 6, 3)):
         with stopping(point, count):
             try:
                 run(folder)

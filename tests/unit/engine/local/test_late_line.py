@@ -44,12 +44,18 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("size", [1, 1_000])
+@pytest.mark.parametrize(
+    ("size", "count", "seed"),
+    [
+        (1, 400, 0),
+        pytest.param(1, 3_000, 1, marks=pytest.mark.long(reason="thousands of bundles")),
+        *((1_000, 3_000, seed) for seed in range(6)),
+    ],
+)
 def test_the_lateness_it_names_admits_99_percent(
-    seed: int, size: int, capsys: pytest.CaptureFixture[str]
+    size: int, count: int, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = disordered(seed)
+    table = disordered(seed, count)
     without = counts(table).to_arrow(bundle_size=size, progress=False)
     line = told(capsys)
     found = re.search(r'([\d,]+) records? w\w+ dropped .*allowed_lateness="(\w+)"', line)
