@@ -13,13 +13,20 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 
 import lowwater as lw
 from lowwater.engine.local.delivery import Delivery, Sink, Writer
 from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.errors import DataError
-from lowwater.io.sinks import errors_to_table, late_to_table
+from lowwater.io.sinks import (
+    errors_to_table,
+    file_forms,
+    folders,
+    json_lines_file,
+    late_to_table,
+)
 from lowwater.state import ownership
 
 SECOND = 1_000_000
@@ -174,6 +181,30 @@ def message_of(sink: Sink, delivery: Delivery) -> str | None:
     except DataError as error:
         return str(error)
     return None
+
+
+@pytest.fixture
+def encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sinks encode a table once in a test, however often they get it."""
+    for owner, name in (
+        (folders, "json_lines"),
+        (file_forms, "json_lines"),
+        (json_lines_file, "json_lines"),
+        (file_forms.ParquetFiles, "encode"),
+    ):
+        monkeypatch.setattr(owner, name, _once_for_each_table(getattr(owner, name)))
+
+
+def _once_for_each_table(encode: Callable[..., bytes]) -> Callable[..., bytes]:
+    known: dict[int, tuple[pa.Table, bytes]] = {}  # with the tables, so that no other has their id
+
+    def encoded(*args: Any) -> bytes:
+        table = args[-1]
+        if id(table) not in known:
+            known[id(table)] = table, encode(*args)
+        return known[id(table)][1]
+
+    return encoded
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

@@ -22,6 +22,7 @@ from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks import Compaction, JsonLinesFolder, ParquetFolder, compaction, file_forms
 from lowwater.io.sinks.owned_folder import compact_folder
 from lowwater.pipeline.state_tools import compact_outputs
+from tests.examples import sampled
 from tests.unit.engine.local.durable_runs import (
     KEYS,
     SECOND,
@@ -42,10 +43,13 @@ from tests.unit.io.deliveries import (
     files_in,
     with_everything,
 )
+from tests.unit.io.deliveries import encoded_once as encoded_once  # a fixture
 
 Folder = type[ParquetFolder] | type[JsonLinesFolder]
 BOTH = pytest.mark.parametrize("folder", [ParquetFolder, JsonLinesFolder])
 NEVER = Compaction(size="1GB", age="1000d")
+POINTS = ("after the write", "before publishing", "before forgetting")
+pytestmark = pytest.mark.usefixtures("encoded_once")
 
 
 @cache
@@ -360,16 +364,16 @@ def test_columns_of_other_types_are_another_file(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("point", ["after the write", "before publishing", "before forgetting"])
-def test_a_run_that_is_stopped_and_resumed(point: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turn", sampled(range(3), every=3))
+def test_a_run_that_is_stopped_and_resumed(turn: int, tmp_path: Path) -> None:
     """Exactly once, with deliveries that come again after what they were in was published."""
     write_files(tmp_path / "in")
     made = pipeline(tmp_path / "in")
     options: Any = {"bundle_size": 10, "commit_every": "bundle", "progress": False}
     made.write_jsonl(tmp_path / "whole").run(**options)
     small = Compaction(size=8_000, age="1000d")
-    for count in (3, 5, 2, 4):
-        with stopping(point, count), pytest.raises(Stopped):
+    for at, count in enumerate((3, 5, 2, 4), turn):
+        with stopping(POINTS[at % len(POINTS)], count), pytest.raises(Stopped):
             made.write_to(JsonLinesFolder(str(tmp_path / "out"), compact=small)).run(
                 state=tmp_path / "state", **options
             )

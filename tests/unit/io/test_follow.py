@@ -360,7 +360,7 @@ def test_killed_while_it_follows_and_run_again(
     live(whole, read).write_parquet(whole / "out").run(state=whole / "state", **OPTIONS)
     expected = panes_of(whole)
     assert len(expected) > 20
-    for count in range(2, 16, 3):
+    for count in range(2, 16, 3 if is_campaign() else 6):
         folder, actions = folder_and_actions(str(count))
         die_at(monkeypatch, point, count)
         waits = FakeWait(monkeypatch, *actions)
@@ -383,7 +383,7 @@ def test_files_that_come_while_it_is_dead_do_not_mix_it_up(
 ) -> None:
     """It dies in the middle of a batch, and what would now come first by name is new."""
     rest = [name for name in FILES if name not in first]
-    for count in range(1, 9):
+    for count in range(1, 9, 1 if is_campaign() else 3):
         folder = tmp_path / str(count)
         source = folder / "in"
         source.mkdir(parents=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +15,12 @@ import pytest
 
 import lowwater as lw
 from lowwater.pipeline import Result, Stream
-from tests.paths import ROOT
+from tests.children import run_code
+from tests.examples import is_campaign
 
 TIME_US = 1_714_564_800_000_000
+TWICE = 2
+"""The place of the record for which runs are stopped: it is not in the first bundle."""
 SOUND = [{"at": TIME_US + at, "k": "a", "v": at} for at in range(5)]
 READS: dict[str, Callable[..., Stream]] = {
     ".jsonl": lw.read_jsonl, ".csv": lw.read_csv, ".parquet": lw.read_parquet,
@@ -80,9 +81,7 @@ def test_null_before_all_objects_does_not_end_the_process(tmp_path: Path) -> Non
         "result = stream.window(lw.GlobalWindow()).aggregate(lw.count()).collect()\n"
         "print([pane.value for pane in result.panes], [e.where for e in result.errors])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = run_code(program)
     assert (done.returncode, done.stdout) == (0, f"[5] [{str(path) + ':1'!r}]\n")
 
 
@@ -115,9 +114,10 @@ def test_one_event_time_does_not_change_the_others(tmp_path: Path, at: str, plac
     result = read_lines(tmp_path, *rows)
     assert values(result) == [0, 1, 2, 3, 4]
     assert [error.reason for error in result.errors] == ["wrong_type"]
-    assert twice(tmp_path, lw.read_jsonl, tmp_path / "1.jsonl") == [
-        f"{tmp_path / '1.jsonl'}:{place + 1}"
-    ]
+    if place == TWICE or is_campaign():
+        assert twice(tmp_path, lw.read_jsonl, tmp_path / "1.jsonl") == [
+            f"{tmp_path / '1.jsonl'}:{place + 1}"
+        ]
 
 
 @pytest.mark.parametrize("place", [0, 2, 5])
@@ -132,7 +132,8 @@ def test_one_event_time_of_csv_does_not_change_the_others(
     result = collected(lw.read_csv(path, time="at"))
     assert values(result) == [0, 1, 2, 3, 4]
     assert [error.reason for error in result.errors] == ["wrong_type"]
-    assert twice(tmp_path, lw.read_csv, path) == [f"{path}, row {place}"]
+    if place == TWICE or is_campaign():
+        assert twice(tmp_path, lw.read_csv, path) == [f"{path}, row {place}"]
 
 
 def test_most_first_lines_decide_the_type_of_a_field(tmp_path: Path) -> None:

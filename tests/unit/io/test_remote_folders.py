@@ -57,7 +57,10 @@ from tests.unit.io.deliveries import (
     message_of,
     with_everything,
 )
+from tests.unit.io.deliveries import encoded_once as encoded_once  # a fixture
 from tests.unit.io.watched_s3 import S3, running_s3
+
+pytestmark = pytest.mark.usefixtures("encoded_once")
 
 DELIVERIES = [with_everything(epoch, add=epoch) for epoch in range(1, 6)]
 FIRST, SECOND = DELIVERIES[:2]

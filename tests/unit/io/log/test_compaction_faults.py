@@ -94,7 +94,7 @@ def require_progress(before: list[Any], seen: list[Any], after: list[Any]) -> No
 
 # A death after a call leaves the files that one before the next call leaves, but for what is
 # written in between.
-@pytest.mark.long
+@pytest.mark.long(reason="a compaction for each call that changes a file")
 @pytest.mark.parametrize("after", [False, True] if is_campaign() else [False])
 def test_killed_at_any_instant(log_to_compact: Path, tmp_path: Path, after: bool) -> None:
     days = 9
