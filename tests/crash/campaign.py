@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -93,10 +93,17 @@ class Campaign:
             f"{self.traced} lives held against the model"
         )
 
-    def kill_at_points(self, deaths: list[tuple[str, int]]) -> int:
-        """Kill one pipeline at each (point, count) in turn; return how often it died."""
+    def kill_at_points(
+        self, deaths: Sequence[tuple[str, int]], *, spills: bool | None = None
+    ) -> int:
+        """Kill one pipeline at each (point, count) in turn; return how often it died.
+
+        Args:
+            deaths: The points, and for which time a run is to pass them.
+            spills: Whether windows are spilled at every other start; ``None``: as is its turn.
+        """
         before = self.kills
-        self._run_killed(iter([_at_point(name, count) for name, count in deaths]))
+        self._run_killed(iter([_at_point(name, count) for name, count in deaths]), spills)
         return self.kills - before
 
     def kill_server(self, seconds: float) -> int:
@@ -135,11 +142,12 @@ class Campaign:
                 case _:
                     yield _at_point(chance.choice(POINTS), chance.randint(1, 12))
 
-    def _run_killed(self, deaths: Iterator[str]) -> None:
+    def _run_killed(self, deaths: Iterator[str], spills: bool | None = None) -> None:
         """Run in a new folder until no death is left, or one came too late; then compare."""
         self.pipelines += 1
         folder = self._folder(str(self.pipelines))
-        spills = self.pipelines % 3 != 1
+        if spills is None:
+            spills = self.pipelines % 3 != 1
         progress: Progress = {}
         died: list[str] = []
         announced = Announcements(folder / ANNOUNCED)

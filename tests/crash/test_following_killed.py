@@ -10,6 +10,7 @@ import pytest
 from tests.crash.campaign import POINTS, Campaign
 from tests.crash.events import some_events
 from tests.crash.launcher import Launcher
+from tests.examples import sampled
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "10"))
 _FILES, _ROWS = 12, 60
@@ -37,11 +38,14 @@ def test_the_run_has_everything(campaign: Campaign) -> None:
     assert campaign.wanted["panes.sqlite panes"]
 
 
-def test_killed_at_each_point(campaign: Campaign) -> None:
-    deaths = [(point, 2 + nth % 3) for nth, point in enumerate(POINTS)]
-    assert campaign.kill_at_points(deaths) == len(deaths)
+@pytest.mark.parametrize("first", sampled([0, 1], every=2))
+def test_killed_at_each_point(first: int, campaign: Campaign) -> None:
+    """At every other point, of which ``test_windows_killed`` has all."""
+    deaths = [(point, 2 + nth % 3) for nth, point in enumerate(POINTS[first::2])]
+    assert campaign.kill_at_points(deaths, spills=not first) == len(deaths)
 
 
+@pytest.mark.long(reason="repeats kills, at instants that chance draws")
 def test_killed_at_random_instants(campaign: Campaign) -> None:
     campaign.kill_at_random(max(1, KILLS - len(POINTS)), seed=11)
     print(f"following: {campaign}")

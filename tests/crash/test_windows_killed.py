@@ -49,11 +49,20 @@ def test_the_run_has_everything(campaign: Campaign) -> None:
     assert json.loads(wanted["metrics"][0])["duplicates"] > 50
 
 
+@pytest.mark.parametrize("way", ["in memory", "in the store"])
+def test_killed_at_each_point(way: str, campaign: Campaign) -> None:
+    """At one point after the other: each run goes on from where the one before it died."""
+    deaths = [(point, 1 + nth % 2) for nth, point in enumerate(POINTS)]
+    assert campaign.kill_at_points(deaths, spills=way == "in the store") == len(deaths)
+
+
+@pytest.mark.long(reason="repeats kills at the same points, later in a run")
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_each_point(point: str, campaign: Campaign) -> None:
+def test_killed_thrice_at_each_point(point: str, campaign: Campaign) -> None:
     assert campaign.kill_at_points([(point, count) for count in _COUNTS]) >= 2
 
 
+@pytest.mark.long(reason="repeats kills, at instants that chance draws")
 def test_killed_at_random_instants(campaign: Campaign) -> None:
     campaign.kill_at_random(max(1, KILLS - len(_COUNTS) * len(POINTS)), seed=11)
     print(f"windows: {campaign}")
