@@ -32,7 +32,6 @@ from tests.oracles.row_patterns import (
     is_true,
     parsed,
 )
-from tests.property.driven_joins import Driven
 from tests.property.driven_joins import Row as OutRow
 
 
@@ -225,15 +224,11 @@ def bundle_of(stage: Stage, given: Sequence[Given], *, ordered: bool) -> Bundle:
     )
 
 
-def driven(case: Case, stage: Stage, groups: int, *, spills: bool, memory: int = 0) -> Driven:
-    """Return the operator of a stage, perhaps with its state in a store."""
+def maker(case: Case, stage: Stage) -> Callable[[], MatchOperator]:
+    """Return what makes the operator of a stage."""
     work = stage.work
     assert isinstance(work, Searched)
-
-    def make() -> MatchOperator:
-        return MatchOperator(work.rules, {}, signed=case.signed)
-
-    return Driven(make, groups, spills=spills, memory=memory)
+    return lambda: MatchOperator(work.rules, {}, signed=case.signed)
 
 
 def shown(case: Case, rows: Sequence[OutRow]) -> Counter[Any]:

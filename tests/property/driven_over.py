@@ -20,7 +20,6 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.stages.ranged import Ranged
 from tests.oracles.over_rows import OverRun, Row
-from tests.property.driven_joins import Driven
 from tests.property.driven_joins import Row as OutRow
 
 
@@ -194,15 +193,11 @@ def bundle_of(stage: Stage, rows: Sequence[Row]) -> Bundle:
     )
 
 
-def driven(case: Case, stage: Stage, groups: int, *, spills: bool, memory: int = 0) -> Driven:
-    """Return the operator of a stage, perhaps with its state in a store."""
+def maker(case: Case, stage: Stage) -> Callable[[], OverOperator]:
+    """Return what makes the operator of a stage."""
     work = stage.work
     assert isinstance(work, Ranged)
-
-    def make() -> OverOperator:
-        return OverOperator(work.rules, {}, signed=case.signed)
-
-    return Driven(make, groups, spills=spills, memory=memory)
+    return lambda: OverOperator(work.rules, {}, signed=case.signed)
 
 
 def shown(case: Case, rows: Sequence[OutRow]) -> Counter[Any]:

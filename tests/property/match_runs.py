@@ -1,4 +1,4 @@
-"""Row patterns give what the scalar oracle gives: step by step, and in all ways to keep state."""
+"""Row patterns beside the scalar oracle, which changes the same at each step."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import assume, given
+from hypothesis import assume
 
+from lowwater.engine.graph.graph import Stage
 from lowwater.engine.records.steps import EndOfInput, WatermarkAdvance
 from lowwater.errors import InvalidArgument
-from lowwater.time import END_OF_TIME
-from tests.examples import examples
+from lowwater.time import START_OF_TIME
 from tests.oracles.pattern_runs import Given
 from tests.oracles.row_patterns import END, Row
-from tests.property.driven_joins import colliding
+from tests.property.driven_joins import Driven
 from tests.property.driven_matches import (
     CONDITIONS,
     MEASURES,
     Case,
     bundle_of,
-    driven,
     expected,
+    maker,
     shown,
 )
+from tests.property.stepped import RESTART, Run, one_of_each
 
 NAMES = "abc"
 REPEATS = ["", "", "", "*", "+", "?", "{2}", "{1,2}", "{2,}", "*?", "+?", "??", "{1,3}?"]
@@ -76,14 +77,61 @@ def cases(draw: st.DrawFn, conditions: Sequence[str] = tuple(CONDITIONS)) -> Cas
 
 
 @st.composite
+def runs(draw: st.DrawFn) -> Run:
+    case = draw(cases())
+    stage, oracle = stage_of(case), case.run()
+    output_watermark = START_OF_TIME
+
+    def compare(library: Driven, step: Any) -> None:
+        nonlocal output_watermark
+        before = oracle.watermark
+        if isinstance(step, list):
+            rows = without_unknown(step, oracle)
+            if not rows:
+                return
+            late = len(oracle.late)
+            wanted = expected(oracle.add(rows))
+            found = shown(case, library.step(bundle_of(stage, rows, ordered=case.ordered)))
+            dropped = library._last_late
+            assert (0 if dropped is None else len(dropped)) == len(oracle.late) - late
+        else:
+            wanted = expected(oracle.advance(step))
+            to: Any = EndOfInput() if step == END else WatermarkAdvance(step)
+            found = shown(case, library.step(to))
+        assert found == wanted
+        if step == END or oracle.watermark < 0:
+            return
+        if oracle.watermark > before:  # P-10: else the output watermark stays, too
+            counts = case.meets_one if library.operator._search.skips_idle_rows else None
+            held = min(oracle.held(counts), oracle.watermark)
+            output_watermark = max(output_watermark, int(held))
+        assert library.operator.output_watermark == output_watermark
+
+    return Run(maker(case, stage), draw(steps_of(case)), compare)
+
+
+def stage_of(case: Case) -> Stage:
+    """Return the stage of a case, if there may be one."""
+    try:
+        return case.stage()
+    except InvalidArgument as error:
+        refused = ("prefers to take no row", "without within=", "would not move on")
+        assume(not any(text in str(error) for text in refused))
+        raise
+
+
+_ROW = one_of_each(range(3), range(13), "xyz", [None, 0, 1, 2, 3], [0, None, 1])
+
+
+@st.composite
 def steps_of(draw: st.DrawFn, case: Case, most: int = 5) -> list[Any]:
-    """Bundles, watermarks, and "restart"."""
+    """Bundles, watermarks, and restarts."""
     steps: list[Any] = []
     there: list[Given] = []
-    for _ in range(draw(st.integers(1, 7))):
+    for _ in range(draw(st.integers(2, 7))):
         kind = draw(st.integers(0, 6))
         if kind == 0:
-            steps.append("restart")
+            steps.append(RESTART)
         elif kind <= 2:
             steps.append(draw(st.integers(0, 14)))
         else:
@@ -93,62 +141,12 @@ def steps_of(draw: st.DrawFn, case: Case, most: int = 5) -> list[Any]:
                     one = there.pop(draw(st.integers(0, len(there) - 1)))
                     bundle.append(Given(one.key, one.row, -1))
                     continue
-                n = draw(st.none() | st.integers(0, 3))
-                values = {"v": draw(st.sampled_from("xyz")), "n": n}
-                order = draw(st.none() | st.integers(0, 1)) if case.ordered else None
-                row = Row(draw(st.integers(0, 12)), values, order)
-                bundle.append(Given(draw(st.integers(0, 2)), row))
+                key, time, v, n, order = draw(_ROW)
+                row = Row(time, {"v": v, "n": n}, order if case.ordered else None)
+                bundle.append(Given(key, row))
                 there.append(bundle[-1])
             steps.append(bundle)
     return steps
-
-
-def check(case: Case, steps: Sequence[Any], groups: int, *, spills: bool, memory: int = 0) -> None:
-    """Run both, and compare what each step changes."""
-    try:
-        stage = case.stage()
-    except InvalidArgument as error:
-        refused = ("prefers to take no row", "without within=", "would not move on")
-        assume(not any(text in str(error) for text in refused))
-        raise
-    library, oracle = driven(case, stage, groups, spills=spills, memory=memory), case.run()
-    output_watermark = library.operator.output_watermark
-    for step in [*steps, END]:
-        if step == "restart":
-            if library.is_stored:
-                library.restart()
-            continue
-        before = oracle.watermark
-        if isinstance(step, list):
-            given_rows = without_unknown(step, oracle)
-            if not given_rows:
-                continue
-            late = len(oracle.late)
-            wanted = expected(oracle.add(given_rows))
-            bundle = bundle_of(stage, given_rows, ordered=case.ordered)
-            found = shown(case, library.step(bundle))
-            dropped = library._last_late
-            assert (0 if dropped is None else len(dropped)) == len(oracle.late) - late
-        else:
-            wanted = expected(oracle.advance(step))
-            to: Any = EndOfInput() if step == END else WatermarkAdvance(step)
-            rows = library.step(to)
-            found = shown(case, rows)
-        assert found == wanted
-        operator = library.operator
-        operator._check()
-        if step == END or oracle.watermark < 0:
-            continue
-        if oracle.watermark > before:  # P-10: else the output watermark stays, too
-            counts = case.meets_one if operator._search.skips_idle_rows else None
-            held = min(oracle.held(counts), oracle.watermark)
-            output_watermark = max(output_watermark, int(held))
-        assert operator.output_watermark == output_watermark
-    assert library.operator.output_watermark == END_OF_TIME
-    assert library.operator.state_rows == 0
-    if library.is_stored:
-        library.save()
-        assert library.operator.open_windows == 0
 
 
 def without_unknown(step: Sequence[Given], oracle: Any) -> list[Given]:
@@ -157,25 +155,3 @@ def without_unknown(step: Sequence[Given], oracle: Any) -> list[Given]:
     lowest = oracle.watermark - oracle._lateness
     late += [(one.key, one.row) for one in step if one.row.time < lowest]
     return [one for one in step if one.sign > 0 or (one.key, one.row) not in late]
-
-
-@given(st.data())
-@examples(60)
-def test_each_step_changes_what_the_oracle_changes(data: st.DataObject) -> None:
-    case = data.draw(cases())
-    check(case, data.draw(steps_of(case)), 0, spills=False)
-
-
-@given(st.data(), st.sampled_from([1, 4]))
-@examples(20)
-def test_state_comes_back_from_a_store(data: st.DataObject, groups: int) -> None:
-    case = data.draw(cases())
-    check(case, data.draw(steps_of(case)), groups, spills=False)
-
-
-@given(st.data(), st.sampled_from([0, 0, 1500]))
-@examples(20)
-def test_state_leaves_memory(data: st.DataObject, memory: int) -> None:
-    case = data.draw(cases())
-    with colliding():
-        check(case, data.draw(steps_of(case)), 4, spills=True, memory=memory)

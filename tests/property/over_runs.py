@@ -1,4 +1,4 @@
-"""``over`` gives what the scalar oracle gives: step by step, and in all ways to keep state."""
+"""``over`` beside the scalar oracle, which changes the same at each step."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import given
 
 from lowwater.engine.records.steps import EndOfInput, WatermarkAdvance
-from lowwater.time import END_OF_TIME
-from tests.examples import examples
 from tests.oracles.over_rows import END, Row
-from tests.property.driven_joins import colliding
+from tests.property.driven_joins import Driven
 from tests.property.driven_over import (
     EXPRESSIONS,
     NAMES,
     NUMBERS,
     Case,
     bundle_of,
-    driven,
+    maker,
     shown,
 )
+from tests.property.stepped import RESTART, Run, one_of_each
 
 _FLOATS = [0.1, 0.2, 0.3, 1e16, -1e16, 1e-300, -0.5, 3.0]
 
@@ -41,48 +39,15 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def steps_of(draw: st.DrawFn, case: Case, most: int = 5) -> list[Any]:
-    """Bundles, watermarks, and "restart"."""
-    steps: list[Any] = []
-    there: list[Row] = []
-    for _ in range(draw(st.integers(1, 8))):
-        kind = draw(st.integers(0, 6))
-        if kind == 0:
-            steps.append("restart")
-        elif kind <= 2:
-            steps.append(draw(st.integers(0, 24)))
-        else:
-            bundle = []
-            for _ in range(draw(st.integers(1, most))):
-                if case.signed and there and draw(st.integers(0, 4)) == 0:
-                    row = there.pop(draw(st.integers(0, len(there) - 1)))
-                    bundle.append(Row(row.key, row.time, row.values, -1))
-                    continue
-                values = {
-                    "v": draw(st.sampled_from("xyz")),
-                    "n": draw(st.none() | st.integers(0, 3)),
-                    "f": draw(st.none() | st.sampled_from(_FLOATS)),
-                    "o": draw(st.none() | st.integers(0, 1)) if case.ordered else 0,
-                }
-                bundle.append(Row(draw(st.integers(0, 2)), draw(st.integers(0, 20)), values))
-                there.append(bundle[-1])
-            steps.append(bundle)
-    return steps
+def runs(draw: st.DrawFn) -> Run:
+    case = draw(cases())
+    stage, oracle = case.stage(), case.run()
 
-
-def check(case: Case, steps: Sequence[Any], groups: int, *, spills: bool, memory: int = 0) -> None:
-    """Run both, and compare what each step changes."""
-    stage = case.stage()
-    library, oracle = driven(case, stage, groups, spills=spills, memory=memory), case.run()
-    for step in [*steps, END]:
-        if step == "restart":
-            if library.is_stored:
-                library.restart()
-            continue
+    def compare(library: Driven, step: Any) -> None:
         if isinstance(step, list):
             rows = without_unknown(step, oracle)
             if not rows:
-                continue
+                return
             late = len(oracle.late)
             wanted = oracle.add(rows)
             found = shown(case, library.step(bundle_of(stage, rows)))
@@ -93,14 +58,39 @@ def check(case: Case, steps: Sequence[Any], groups: int, *, spills: bool, memory
             to: Any = EndOfInput() if step == END else WatermarkAdvance(step)
             found = shown(case, library.step(to))
         assert found == wanted
-        library.operator._check()
         if step != END and not case.signed:
             assert library.operator.state_rows <= most_kept(case, oracle)
-    assert library.operator.output_watermark == END_OF_TIME
-    assert library.operator.state_rows == 0
-    if library.is_stored:
-        library.save()
-        assert library.operator.open_windows == 0
+
+    return Run(maker(case, stage), draw(steps_of(case)), compare)
+
+
+_ROW = one_of_each(range(3), range(21), "xyz", [None, 0, 1, 2, 3], [None, *_FLOATS], [0, None, 1])
+
+
+@st.composite
+def steps_of(draw: st.DrawFn, case: Case, most: int = 5) -> list[Any]:
+    """Bundles, watermarks, and restarts."""
+    steps: list[Any] = []
+    there: list[Row] = []
+    for _ in range(draw(st.integers(2, 8))):
+        kind = draw(st.integers(0, 6))
+        if kind == 0:
+            steps.append(RESTART)
+        elif kind <= 2:
+            steps.append(draw(st.integers(0, 24)))
+        else:
+            bundle = []
+            for _ in range(draw(st.integers(1, most))):
+                if case.signed and there and draw(st.integers(0, 4)) == 0:
+                    row = there.pop(draw(st.integers(0, len(there) - 1)))
+                    bundle.append(Row(row.key, row.time, row.values, -1))
+                    continue
+                key, time, v, n, f, order = draw(_ROW)
+                values = {"v": v, "n": n, "f": f, "o": order if case.ordered else 0}
+                bundle.append(Row(key, time, values))
+                there.append(bundle[-1])
+            steps.append(bundle)
+    return steps
 
 
 def most_kept(case: Case, oracle: Any) -> int:
@@ -134,25 +124,3 @@ def without_unknown(step: Sequence[Row], oracle: Any) -> list[Row]:
     lowest = oracle.watermark - oracle.lateness
     late += [(row.key, row.time, row.values) for row in step if row.time < lowest]
     return [row for row in step if row.sign > 0 or (row.key, row.time, row.values) not in late]
-
-
-@given(st.data())
-@examples(60)
-def test_each_step_changes_what_the_oracle_changes(data: st.DataObject) -> None:
-    case = data.draw(cases())
-    check(case, data.draw(steps_of(case)), 0, spills=False)
-
-
-@given(st.data(), st.sampled_from([1, 4]))
-@examples(20)
-def test_state_comes_back_from_a_store(data: st.DataObject, groups: int) -> None:
-    case = data.draw(cases())
-    check(case, data.draw(steps_of(case)), groups, spills=False)
-
-
-@given(st.data(), st.sampled_from([0, 0, 1500]))
-@examples(20)
-def test_state_leaves_memory(data: st.DataObject, memory: int) -> None:
-    case = data.draw(cases())
-    with colliding():
-        check(case, data.draw(steps_of(case)), 4, spills=True, memory=memory)

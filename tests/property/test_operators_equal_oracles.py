@@ -1,0 +1,56 @@
+"""Operators emit at each step what their scalar oracles emit, however their state is kept."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tests.examples import examples
+from tests.property import counted_runs, match_runs, over_runs, search_runs, top_runs
+from tests.property.driven_joins import colliding
+from tests.property.small_chunks import small_chunks
+from tests.property.stepped import Run, check
+
+RUNS = {
+    "counted": counted_runs.runs(),
+    "match": match_runs.runs(),
+    "over": over_runs.runs(),
+    "search": search_runs.runs(),
+    "top": top_runs.runs(),
+}
+subjects = pytest.mark.parametrize("subject", RUNS)
+
+
+@subjects
+def test_each_step_emits_what_the_oracle_emits(subject: str) -> None:
+    @given(RUNS[subject], st.sampled_from([None, None, 1, 3]))
+    @examples(20)
+    def compare(run: Run, chunk: int | None) -> None:
+        with nullcontext() if chunk is None else small_chunks(chunk):
+            check(run)
+
+    compare()
+
+
+@subjects
+def test_state_comes_back_from_a_store(subject: str) -> None:
+    @given(RUNS[subject], st.sampled_from([1, 4]))
+    @examples(8)
+    def compare(run: Run, groups: int) -> None:
+        check(run, groups)
+
+    compare()
+
+
+@subjects
+def test_state_leaves_memory(subject: str) -> None:
+    @given(RUNS[subject], st.sampled_from([0, 0, 1500]))
+    @examples(10)
+    def compare(run: Run, memory: int) -> None:
+        with colliding():
+            check(run, 4, spills=True, memory=memory)
+
+    compare()
