@@ -285,8 +285,8 @@ def test_an_advance_in_portions_gives_what_one_step_gives() -> None:
 def with_windows_away(memory: int) -> Driven:
     """Return an operator with windows of three keys, most of which are not in memory."""
     cold = Driven(FIXED, memory)
-    for second in range(0, 40_000, 10):
-        cold.take([1, 2, 3], [second] * 3)
+    for second in range(0, 40_000, 100):
+        cold.take([1, 2, 3] * 10, [second + 10 * (at // 3) for at in range(30)])
         if cold.operator.is_over:
             cold.save()
     cold.save()
@@ -359,17 +359,17 @@ def test_a_limit_needs_a_state_directory(tmp_path: Path) -> None:
         pipeline.write_parquet(tmp_path / "out").run(memory_limit="64MB", **QUIET)
 
 
-def records(folder: Path, windows: Any = None) -> Any:
+def records(folder: Path, windows: Any = None, count: int = 4_000) -> Any:
     source = folder / "in.parquet"
     if not source.exists():
         random = np.random.default_rng(3)
-        times = np.sort(random.integers(0, 4000, 4000)) - random.integers(0, 300, 4000)
+        times = np.sort(random.integers(0, 4000, count)) - random.integers(0, 300, count)
         times = np.maximum(times, 0) * SECOND
         table = pa.table(
             {
                 "time": pa.array(times, pa.timestamp("us", "UTC")),
-                "key": pa.array([f"k{each}" for each in random.integers(0, 20, 4000)]),
-                "value": pa.array(random.integers(0, 9, 4000)),
+                "key": pa.array([f"k{each}" for each in random.integers(0, 20, count)]),
+                "value": pa.array(random.integers(0, 9, count)),
             }
         )
         pq.write_table(table, source)
@@ -393,10 +393,10 @@ def rows(folder: Path) -> list[Any]:
 
 @pytest.mark.parametrize("windows", [lw.FixedWindows("10s"), lw.Sessions("3s")], ids=repr)
 def test_runs_that_are_stopped_and_go_on_with_other_limits(tmp_path: Path, windows: Any) -> None:
-    pipeline = records(tmp_path, windows).aggregate(
+    pipeline = records(tmp_path, windows, 2_000).aggregate(
         n=lw.count(), total=lw.sum("value"), seen=lw.collect("value")
     )
-    options: Any = {"bundle_size": 100, "commit_every": "bundle", **QUIET}
+    options: Any = {"bundle_size": 50, "commit_every": "bundle", **QUIET}
     plain = tmp_path / "plain"
     pipeline.write_to(ParquetFolder(str(plain))).run(state=tmp_path / "one", **options)
     cold, state = tmp_path / "cold", tmp_path / "two"

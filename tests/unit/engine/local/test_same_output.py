@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import lowwater as lw
 from lowwater.engine.local import pieces
 from lowwater.io.sinks import Callback, Delivery, Place, SqliteTable, Writer, json_lines
+from tests.examples import sampled
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
 from tests.unit.io.deliveries import files_in
 from tests.unit.io.test_follow import SECOND, FakeWait, rows, write_jsonl
@@ -59,8 +61,10 @@ def written(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("every", ["bundle", 35, "1h"])
-@pytest.mark.parametrize("piece", [7, 1_000])
+@pytest.mark.parametrize(
+    ("every", "piece"),
+    sampled([pytest.param(*one) for one in product([35, "bundle", "1h"], [7, 1_000])], every=3),
+)
 def test_the_same_files_with_and_without_a_state_directory(
     every: str | int, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

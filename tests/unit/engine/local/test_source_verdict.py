@@ -7,12 +7,13 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -23,6 +24,7 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import JUDGED, Tally
 from lowwater.io import sinks
 from lowwater.pipeline.outputs import Writing
+from tests.examples import examples, sampled
 
 AT = 1_714_564_800_000_000
 
@@ -154,18 +156,23 @@ def test_two_stages_may_share_a_map_that_makes_nothing(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- dead letters
 
 
-@pytest.mark.parametrize("bundle_size", [1, 7, 999, 1_000, 50_000])
+SHARES = [
+    (0, 5, False),
+    (1, 99, True),
+    (1, 100, False),  # exactly 1 %
+    (2, 100, True),
+    (10, 1_000, False),
+    (11, 1_000, True),
+    (31, 3_000, True),
+]
+
+
 @pytest.mark.parametrize(
-    ("bad", "of", "warns"),
-    [
-        (0, 5, False),
-        (1, 99, True),
-        (1, 100, False),  # exactly 1 %
-        (2, 100, True),
-        (10, 1_000, False),
-        (11, 1_000, True),
-        (31, 3_000, True),
-    ],
+    ("bad", "of", "warns", "bundle_size"),
+    sampled(
+        [pytest.param(*share, size) for share, size in product(SHARES, [50_000, 1_000, 7, 999, 1])],
+        every=2,
+    ),
 )
 def test_more_than_one_per_cent_is_warned_about_once(
     bad: int, of: int, warns: bool, bundle_size: int
@@ -186,7 +193,7 @@ def test_bad_records_after_those_that_were_judged_say_nothing() -> None:
     assert said(of_list(rows), bundle_size=500) == []
 
 
-@settings(max_examples=40)
+@examples(2)
 @given(
     lines=st.lists(st.sampled_from(["sound", "no", "null"]), min_size=1, max_size=40),
     times=st.integers(1, 60),
@@ -239,7 +246,7 @@ def test_lines_that_are_no_records_count_by_their_share(
 def test_lines_broken_here_and_there_leave_a_file_sound(tmp_path: Path, every: int) -> None:
     """All broken lines of a large block reach the run at once, in front of the sound ones."""
     line = json.dumps(record(0, sound=True))
-    lines = ["no" if at % every == every - 1 else line for at in range(150_000)]
+    lines = ["no" if at % every == every - 1 else line for at in range(40_000)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines), encoding="utf-8")
     found = said(summed(lw.read_jsonl(tmp_path / "in.jsonl", time="at")))
     assert len(found) == (1 if every < 100 else 0)

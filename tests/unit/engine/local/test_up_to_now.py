@@ -17,6 +17,7 @@ import lowwater as lw
 from lowwater.engine.graph.clocks import WallClock
 from lowwater.engine.records.batch import Records
 from lowwater.io import follow
+from tests.examples import sampled
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 from tests.unit.engine.local.thirty_runs import (
     NOW,
@@ -102,7 +103,7 @@ def followed(folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Job:
     return job
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", sampled(READERS, every=3))
 def test_thirty_runs_with_kills_write_what_one_run_that_follows_writes(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
