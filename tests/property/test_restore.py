@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.window.windowing import Windowing
@@ -14,22 +14,18 @@ from tests.examples import examples
 from tests.property import strategies as own
 from tests.property.stored_operator import FATES, stored
 
-SPILLS = pytest.mark.parametrize("spills", [False, True])
 
-
-@SPILLS
-@given(own.cases(), FATES)
-@examples(2.5)
+@given(own.cases(), FATES, st.booleans())
+@examples(3)
 def test_lists_and_any_trigger(
-    spills: bool, case: tuple[Windowing, Scenario], fates: list[str | None]
+    case: tuple[Windowing, Scenario], fates: list[str | None], spills: bool
 ) -> None:
     check(*case, fates, lw.collect(), list, spills=spills)
 
 
-@SPILLS
-@given(own.cases(), FATES)
-@examples(2.5)
-def test_numbers(spills: bool, case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
+@given(own.cases(), FATES, st.booleans())
+@examples(3)
+def test_numbers(case: tuple[Windowing, Scenario], fates: list[str | None], spills: bool) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {
         "count": len,
@@ -39,11 +35,10 @@ def test_numbers(spills: bool, case: tuple[Windowing, Scenario], fates: list[str
     check(*case, fates, aggregates, plain, spills=spills)
 
 
-@SPILLS
-@given(own.cases(ranked=True), FATES)
-@examples(2.5)
+@given(own.cases(ranked=True), FATES, st.booleans())
+@examples(3)
 def test_what_is_picked_by_another_column(
-    spills: bool, case: tuple[Windowing, Scenario], fates: list[str | None]
+    case: tuple[Windowing, Scenario], fates: list[str | None], spills: bool
 ) -> None:
     check(*case, fates, own.PICKED, own.PICKED_PLAIN, spills=spills)
 

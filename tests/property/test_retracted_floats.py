@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from tests.examples import sampled
 
 MOST = 1.7976931348623157e308
 ODD = st.sampled_from([MOST, -MOST, 1e200, -1e200, 1e20, -1e20, 5e-324, 1e-300, 2.0**53, 0.1, 0.0])
 FLOATS = st.one_of(ODD, st.floats(-1e6, 1e6), st.floats(allow_nan=False, allow_infinity=False))
+SIZES_AND_COPIES = [(1, 5), (1, 1), (1, 2), (2, 1), (2, 2), (100, 2), (2, 5), (100, 1), (100, 5)]
 AGGREGATES = {"s": lw.sum("v"), "m": lw.mean("v"), "v": lw.var("v", ddof=0), "n": lw.count("v")}
 
 
@@ -65,8 +67,9 @@ def test_a_group_is_what_its_rows_come_to(
 
 
 @pytest.mark.parametrize("odd", [MOST, -MOST, 1e200, 1e20, 9.99e37, 5e-324, 1e-310])
-@pytest.mark.parametrize("size", [1, 2, 100])
-@pytest.mark.parametrize("copies", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("size", "copies"), sampled([pytest.param(*one) for one in SIZES_AND_COPIES], every=5)
+)
 def test_a_fill_value_that_is_corrected_leaves_no_trace(odd: float, size: int, copies: int) -> None:
     values = [1.5, 2.25, -0.1, 1e3]
     sound = list(enumerate(values))
