@@ -159,8 +159,15 @@ def test_a_quiet_day_is_filled_at_once() -> None:
     assert len(seconds.collect(bundle_size=1).panes) == 5_002
 
 
-@pytest.mark.parametrize("bundle_size", [1_000, 40_000])
-@pytest.mark.parametrize("limit", [None, 17_000_000])
+@pytest.mark.parametrize(
+    ("bundle_size", "limit"),
+    [
+        (1_000, 17_000_000),
+        (40_000, None),
+        pytest.param(1_000, None, marks=pytest.mark.long),
+        pytest.param(40_000, 17_000_000, marks=pytest.mark.long),
+    ],
+)
 def test_bundles_past_every_chunk(bundle_size: int, limit: int | None, tmp_path: Any) -> None:
     """40,000 records of 3,000 keys over two hours; each window of a known key has a pane."""
     random = np.random.default_rng(3)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lowwater as lw
+from lowwater.engine.records import problems
 from lowwater.engine.records.json_rows import rows_of
 from lowwater.engine.records.problems import JUDGED, AbsentColumns
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.io.sinks import Callback, Delivery
+from tests.examples import sampled
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 
 Make = Callable[[Any], Any]
@@ -80,8 +83,10 @@ def outcome(pipeline: Any, **options: Any) -> tuple[Any, list[tuple[str, str, An
     return sorted(last.items(), key=repr), letters
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(
+    ("name", "change"),
+    sampled([pytest.param(*pair) for pair in product(PIPELINES, CHANGES)], every=3),
+)
 def test_they_are_judged_alike_in_any_bundles(name: str, change: str) -> None:
     begun = lw.from_iterable(rows(12), time="at", unit="s").map(CHANGES[change])
     pipeline = PIPELINES[name](begun)
@@ -101,14 +106,23 @@ def test_they_are_judged_alike_by_workers(change: str) -> None:
         assert outcome(pipeline, bundle_size=size, workers=2) == whole
 
 
-@pytest.mark.parametrize("count", [1, 100, 3 * JUDGED])
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let the columns of fewer records be judged, and return how many that is."""
+    assert JUDGED == 1_000
+    monkeypatch.setattr(problems, "JUDGED", 50)
+    return problems.JUDGED
+
+
+@pytest.mark.parametrize("count", [1, 20, 150])
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 @pytest.mark.parametrize("name", ["at", "k", "n"])
 @pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}])
 def test_a_name_that_no_record_has_is_a_mistake(
-    name: str, size: int, count: int, options: Mapping[str, Any]
+    name: str, size: int, count: int, options: Mapping[str, Any], few: int
 ) -> None:
-    """After 1,000 records, or at the end."""
+    """After those that are judged, or at the end."""
+    assert 20 < few < 150
     begun = lw.from_iterable(rows(count), time="at", unit="s")
     begun = begun.map(lambda row: {n: v for n, v in row.items() if n != name})
     said = f"there is no column '{name}'"
@@ -126,15 +140,16 @@ def test_a_name_in_an_expression_that_no_record_has_is_a_mistake(size: int) -> N
 
 
 @pytest.mark.parametrize("size", [1, 2, 100_000])
-def test_fields_of_which_each_record_lacks_another_are_no_mistake(size: int) -> None:
+def test_fields_of_which_each_record_lacks_another_are_no_mistake(size: int, few: int) -> None:
+    count = 2 * few + 10
+
     def halves(row: dict[str, Any]) -> dict[str, Any]:
         return {**row, ("a", "b")[row["n"] % 2]: 1}
 
-    begun = lw.from_iterable(rows(2 * JUDGED + 100), time="at", unit="s").map(halves)
+    begun = lw.from_iterable(rows(count), time="at", unit="s").map(halves)
     some = begun.filter((lw.col("a") > 0) | (lw.col("b") > 0))
-    assert sum(
-        pane.values["total"] for pane in totals(some).collect(bundle_size=size).panes
-    ) == sum(range(2 * JUDGED + 100))
+    panes = totals(some).collect(bundle_size=size).panes
+    assert sum(pane.values["total"] for pane in panes) == sum(range(count))
 
 
 @pytest.mark.parametrize("size", [1, 5, 100_000])

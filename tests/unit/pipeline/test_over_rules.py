@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
+from tests.examples import sampled
 
 TABLE = pa.table(
     {
@@ -107,7 +108,7 @@ def test_the_outline_names_all_options() -> None:
         assert part in text
 
 
-@pytest.mark.parametrize("bundle_size", [1_000, 100_000])
+@pytest.mark.parametrize("bundle_size", sampled([100_000, 1_000], every=2))
 def test_many_rows_of_one_key_and_of_many(bundle_size: int) -> None:
     """Past every chunk: against running totals of Python's own integers and fractions."""
     random = np.random.default_rng(5)

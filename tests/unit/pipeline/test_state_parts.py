@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +17,7 @@ from lowwater.io.sinks import Callback
 from lowwater.pipeline import state_parts
 from lowwater.pipeline.state_parts import merge_states, split_state
 from lowwater.pipeline.state_tools import state_info, verify_state
+from tests.examples import sampled
 from tests.unit.engine.local.durable_runs import Stopped, stopping, write_file
 
 CLOCK = lw.ManualClock(0)
@@ -70,8 +72,13 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return output(folder)
 
 
-@pytest.mark.parametrize("commits", [1, 8, 20])
-@pytest.mark.parametrize("at", ["before forgetting", "before publishing"])
+POINTS = ("before forgetting", "before publishing")
+
+
+@pytest.mark.parametrize(
+    ("commits", "at"),
+    sampled([pytest.param(*case) for case in product([1, 8, 20], POINTS)], every=3),
+)
 def test_parts_and_what_they_are_merged_into_go_on_exactly_once(
     commits: int, at: str, wanted: dict[str, list[str]], tmp_path: Path
 ) -> None:
