@@ -32,10 +32,12 @@ def write_input(folder: Path, rows: int = ROWS) -> None:
 
 def panes_of(folder: Path, *names: str, source: str = "numbers") -> list[lw.Pipeline]:
     """Return stages that give a pane for each record, whose key ``n`` is the record's."""
-    read = lw.read_jsonl(str(folder / "in"), time="at", unit="s", clock=CLOCK)
+    read = lw.read_jsonl(
+        str(folder / "in"), time="at", unit="s", watermark=lw.Ascending(), clock=CLOCK
+    )
     keyed = read.named(source).key_by(n=lw.col("n"))
     each = keyed.window(
-        lw.GlobalWindow(), trigger=lw.Repeatedly(lw.AfterCount(1)), accumulation="discarding"
+        lw.FixedWindows("1s"), trigger=lw.Repeatedly(lw.AfterCount(1)), accumulation="discarding"
     )
     return [each.aggregate(total=lw.sum("n")).named(name) for name in names]
 

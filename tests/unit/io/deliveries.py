@@ -86,6 +86,7 @@ def empty(epoch: int, piece: int = 0) -> Delivery:
     return Delivery(epoch, 0, piece, with_everything().panes.slice(0, 0))
 
 
+@cache
 def sessions(seed: int) -> tuple[list[Delivery], dict[tuple[str, int, int], int]]:
     """Return what a retracting pipeline of sessions gives, and the batch answer.
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lowwater.errors import DataError, StateError
 from lowwater.io import file_content, follow
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.pipeline.state_tools import state_info
+from tests.examples import sampled
 from tests.unit.engine.local.durable_runs import SECOND, Stopped, output, stopping
 
 COUNT = 30
@@ -83,9 +85,20 @@ KINDS = [
     "folder and file", "twice", "glob", "dots", "link to folder", "link to file", "link first",
 ]  # fmt: skip
 
+COMMITS = (None, 2, 6, 9)
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("commits", [None, 2, 6, 9])
+
+@pytest.mark.parametrize(
+    ("kind", "commits"),
+    sampled(
+        [
+            pytest.param(kind, COMMITS[(at + turn) % len(COMMITS)])
+            for turn, kind in enumerate(KINDS)
+            for at in range(len(COMMITS))
+        ],
+        every=len(COMMITS),
+    ),
+)
 def test_a_file_that_several_paths_match_is_read_once(
     kind: str, commits: int | None, tmp_path: Path
 ) -> None:
@@ -148,8 +161,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("number", "change"), sampled(starmap(pytest.param, product([0, 1], CHANGES)), every=2)
+)
 def test_a_file_of_one_size_replaced_between_runs(
     change: Change, number: int, folder: Path
 ) -> None:
@@ -168,8 +182,9 @@ def test_a_file_of_one_size_replaced_between_runs(
     assert run(values(folder / "in"), folder) == [1_000 + n for n in range(3 * COUNT)]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("number", "change"), sampled(starmap(pytest.param, product([0, 1, 2], CHANGES)), every=4)
+)
 def test_a_file_of_one_size_replaced_during_the_run(
     change: Change, number: int, tmp_path: Path
 ) -> None:
@@ -188,8 +203,12 @@ def test_a_file_of_one_size_replaced_during_the_run(
     assert run(pipeline, tmp_path) == [1_000 + n for n in range(3 * COUNT)]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("number", "commits"), [(0, 8), (0, 13), (1, 13)])
+@pytest.mark.parametrize(
+    ("number", "commits", "change"),
+    sampled(
+        [pytest.param(*at, how) for at in [(0, 8), (0, 13), (1, 13)] for how in CHANGES], every=4
+    ),
+)
 def test_a_file_of_one_size_replaced_while_a_later_one_is_read(
     change: Change, number: int, commits: int, tmp_path: Path
 ) -> None:

@@ -90,7 +90,7 @@ def test_another_kind_of_output_of_the_same_run_is_never_replaced(tmp_path: Path
 @pytest.mark.parametrize("point", ["after the write", "between sinks"])
 def test_a_run_whose_output_was_deleted_is_refused(kind: str, point: str, tmp_path: Path) -> None:
     """Whether it stopped between its first commit and its first delivery, or later."""
-    write_files(tmp_path / "in")
+    write_files(tmp_path / "in", 1)
     out = tmp_path / "out"
     out.mkdir()
     with stopping(point, 1), pytest.raises(Stopped):
@@ -114,7 +114,7 @@ def test_a_run_whose_output_was_deleted_is_refused(kind: str, point: str, tmp_pa
 
 @EACH
 def test_a_run_that_stopped_before_its_first_commit_begins_anew(kind: str, tmp_path: Path) -> None:
-    write_files(tmp_path / "in")
+    write_files(tmp_path / "in", 1)
     out = tmp_path / "out"
     out.mkdir()
     with stopping("before the write", 1), pytest.raises(Stopped):
@@ -127,10 +127,10 @@ def test_a_run_that_stopped_before_its_first_commit_begins_anew(kind: str, tmp_p
 @EACH
 def test_a_new_sink_may_come_to_a_run_that_delivered(kind: str, tmp_path: Path) -> None:
     """What the state has not delivered to before need not be there; from then on it must."""
-    write_files(tmp_path / "in")
+    write_files(tmp_path / "in", 1)
     out = tmp_path / "out"
     out.mkdir()
-    with stopping("before forgetting", 12), pytest.raises(Stopped):
+    with stopping("before forgetting", 4), pytest.raises(Stopped):
         run(tmp_path, Callback(lambda _: None))
     run(tmp_path, Callback(lambda _: None), sink_of(kind, out))
     shutil.rmtree(out)
@@ -140,7 +140,7 @@ def test_a_new_sink_may_come_to_a_run_that_delivered(kind: str, tmp_path: Path) 
 
 
 def test_outputs_that_are_swapped(tmp_path: Path) -> None:
-    write_files(tmp_path / "in")
+    write_files(tmp_path / "in", 1)
     made = pipeline(tmp_path / "in")
 
     def go(first: str, second: str, *, overwrite: bool = False) -> None:
@@ -151,7 +151,7 @@ def test_outputs_that_are_swapped(tmp_path: Path) -> None:
             commit_every="bundle",
         )
 
-    with stopping("before forgetting", 12), pytest.raises(Stopped):
+    with stopping("before forgetting", 4), pytest.raises(Stopped):
         go("a", "b")
     before = bytes_in(tmp_path / "a") | bytes_in(tmp_path / "b")
     with pytest.raises(StateError, match=r"outputs were .*/a'.*/b' and are .*/b'.*/a': new"):
@@ -166,7 +166,7 @@ def test_a_refused_output_leaves_the_others_untouched(
     last: str, state: str | None, tmp_path: Path
 ) -> None:
     """All places are looked at before the first is replaced."""
-    write_files(tmp_path / "in")
+    write_files(tmp_path / "in", 1)
     made = pipeline(tmp_path / "in")
     folders = {kind: tmp_path / kind for kind in KINDS}
     for kind, folder in folders.items():

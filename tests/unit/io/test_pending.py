@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from lowwater.io.sinks import Compaction, JsonLinesFolder, ParquetFolder, Sqlite
 from lowwater.pipeline.relocation import relocate_state
 from lowwater.pipeline.state_parts import merge_states, split_state
 from lowwater.pipeline.state_tools import state_info, verify_state
-from tests.examples import is_campaign
+from tests.examples import is_campaign, sampled
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 from tests.unit.io.collecting_runs import (
     BUNDLE,
@@ -34,7 +35,12 @@ from tests.unit.io.collecting_runs import (
 from tests.unit.io.watched_s3 import running_s3
 
 ALL = list(range(ROWS))
-FOLDERS = pytest.mark.parametrize("kind", [ParquetFolder, JsonLinesFolder])
+KINDS = (ParquetFolder, JsonLinesFolder)
+FOLDERS = pytest.mark.parametrize("kind", sampled(KINDS, every=2))
+POINTS = ("after the write", "before publishing", "before forgetting")
+DEATHS = pytest.mark.parametrize(
+    ("point", "kind"), sampled(starmap(pytest.param, product(POINTS, KINDS)), every=3)
+)
 Folder = type[ParquetFolder] | type[JsonLinesFolder]
 
 
@@ -56,8 +62,7 @@ def ends(tmp_path: Path, kind: Folder, *places: str, compact: Any = NEVER) -> li
 # ---- the ends of an output ----
 
 
-@FOLDERS
-@pytest.mark.parametrize("point", ["after the write", "before publishing", "before forgetting"])
+@DEATHS
 def test_removed(kind: Folder, point: str, tmp_path: Path) -> None:
     """What its sink took is published; what it had not taken is dropped, with a count."""
     die(tmp_path, *ends(tmp_path, kind, "main", "extra"), at=point, count=13)
@@ -77,8 +82,7 @@ def test_removed_with_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert f"10 rows had not been delivered to {str(tmp_path / 'extra')!r}" in caplog.text
 
 
-@FOLDERS
-@pytest.mark.parametrize("point", ["after the write", "before publishing", "before forgetting"])
+@DEATHS
 def test_another_place(kind: Folder, point: str, tmp_path: Path) -> None:
     """The former place gets all up to the last commit, and the new one exactly what follows."""
     die(tmp_path, *ends(tmp_path, kind, "main"), at=point, count=13)
@@ -103,7 +107,9 @@ def test_moved_by_its_user(kind: Folder, tmp_path: Path) -> None:
     assert numbers(tmp_path / "main-4") == ALL
 
 
-@pytest.mark.parametrize("compact", [None, Compaction(size=1), Compaction(age="1us"), NEVER])
+@pytest.mark.parametrize(
+    "compact", sampled([Compaction(size=1), Compaction(age="1us"), None, NEVER], every=2)
+)
 def test_another_compaction_or_none(compact: Compaction | None, tmp_path: Path) -> None:
     die(tmp_path, *ends(tmp_path, ParquetFolder, "main"), count=12)
     run(tmp_path, *ends(tmp_path, ParquetFolder, "main", compact=compact))
@@ -479,7 +485,7 @@ def test_places_that_move_while_rows_wait(tmp_path: Path) -> None:
     assert numbers(tmp_path / "moved") == ALL[:taken]
 
 
-@pytest.mark.parametrize("digit", ["published", "epoch in it", "output"])
+@pytest.mark.parametrize("digit", sampled(["epoch in it", "published", "output"], every=2))
 def test_a_flipped_digit_in_the_marker(digit: str, tmp_path: Path) -> None:
     """It says up to where files were published: what waits would be removed as published."""
     out = tmp_path / "main"
