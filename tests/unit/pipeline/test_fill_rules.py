@@ -164,8 +164,10 @@ def test_a_quiet_day_is_filled_at_once() -> None:
     [
         (1_000, 17_000_000),
         (40_000, None),
-        pytest.param(1_000, None, marks=pytest.mark.long),
-        pytest.param(40_000, 17_000_000, marks=pytest.mark.long),
+        pytest.param(1_000, None, marks=pytest.mark.long(reason="repeats a proof with other data")),
+        pytest.param(
+            40_000, 17_000_000, marks=pytest.mark.long(reason="repeats a proof with other data")
+        ),
     ],
 )
 def test_bundles_past_every_chunk(bundle_size: int, limit: int | None, tmp_path: Any) -> None:

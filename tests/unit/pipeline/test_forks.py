@@ -180,7 +180,10 @@ def test_a_child_forked_after_a_run_has_runs_of_its_own(files: Path) -> None:
     assert all(result == results[0] for result in results)
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize(
+    "workers",
+    [pytest.param(1, marks=pytest.mark.long(reason="repeats a proof with other data")), 2],
+)
 def test_a_child_forked_amid_a_run_has_runs_of_its_own(workers: int, files: Path) -> None:
     """It ends as a program does, which touches neither the parent's store nor its workers."""
     program(AMID, files, workers)

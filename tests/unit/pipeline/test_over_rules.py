@@ -221,7 +221,7 @@ def test_a_retraction_equals_what_was_emitted_beside_other_kinds_of_numbers() ->
 
 def test_a_late_row_touches_the_rows_right_behind_it_alone() -> None:
     """Else each late row would cost all rows up to the watermark."""
-    rows = [{"at": at, "k": "a", "v": at} for at in range(0, 2_000, 2)]
+    rows = [{"at": at, "k": "a", "v": at} for at in range(0, 300, 2)]
     rows += [{"at": 101, "k": "a", "v": 101}, {"at": 5_000, "k": "a", "v": 0}]
     stream = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).key_by("k")
     for options in ({"rows": 3}, {"rows": 1, "before": lw.prev("v", 2)}, {"length": "5us"}):

@@ -24,7 +24,7 @@ from tests.unit.engine.local.durable_runs import (
     write_files,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="moves whole state directories")
 
 
 @pytest.fixture

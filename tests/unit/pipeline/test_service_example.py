@@ -17,7 +17,7 @@ import pytest
 from tests.paths import ROOT
 
 PLACE = ROOT / "examples" / "service"
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="runs whole programs")
 
 
 def _counted(folder: Path) -> int:

@@ -111,7 +111,7 @@ def test_a_part_may_end_before_the_others(tmp_path: Path, wanted: dict[str, list
     assert output(tmp_path) == wanted
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="resumes each part of a state")
 @pytest.mark.parametrize(
     ("point", "count", "after"),
     [

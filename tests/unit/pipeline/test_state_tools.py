@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,22 @@ from tests.unit.engine.local.durable_runs import (
 )
 
 
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a folder with a run that was stopped half way, and its copy."""
+    folder, copy = (tmp_path_factory.mktemp(name) for name in ("stopped", "copy"))
+    stopped(pipeline(write_files(folder / "in")), folder)
+    shutil.copytree(folder, copy, dirs_exist_ok=True)
+    return folder, copy
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder with a run that was stopped half way."""
-    stopped(pipeline(write_files(tmp_path / "in")), tmp_path)
-    return tmp_path
+def folder(stopped_run: tuple[Path, Path]) -> Path:
+    """Return the folder as it was when the run was stopped: a state knows files by their paths."""
+    folder, copy = stopped_run
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    return folder
 
 
 def first_key(store: RocksStore, table: int) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +30,7 @@ NEVER = 10**15
 FIRST = "k4"
 """The key whose scope is stored first: of the lowest key group."""
 
+StoppedRun: TypeAlias = Callable[[str], tuple[Any, Path]]
 Make: TypeAlias = Callable[[bytes, bytes], dict[bytes, bytes]]
 """Makes rows of a stored one."""
 
@@ -115,6 +118,31 @@ def options(what: str) -> dict[str, Any]:
     return {"workers": 2} if what.endswith("in parts") else {}
 
 
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> StoppedRun:
+    """Return what restores the folder of a stopped process: its state knows files by their paths.
+
+    It returns the process, and the folder as it was when the run was stopped.
+    """
+    place = tmp_path_factory.mktemp("stopped")
+
+    @cache
+    def stopped_once(what: str) -> tuple[Any, Path, Path]:
+        folder, copy = place / what, place / f"copy of {what}"
+        process = made(folder, what)
+        stopped(process, folder, **options(what))
+        shutil.copytree(folder, copy)
+        return process, folder, copy
+
+    def restored(what: str) -> tuple[Any, Path]:
+        process, folder, copy = stopped_once(what)
+        shutil.rmtree(folder)
+        shutil.copytree(copy, folder)
+        return process, folder
+
+    return restored
+
+
 def change(state: Path, table: int, make: Make) -> None:
     """Put other rows in place of the first of a table, as if by a store that is sound."""
     with RocksStore(state) as store:
@@ -152,14 +180,13 @@ def of_another_part() -> str:
 
 
 @pytest.mark.parametrize("what", [*KINDS, "records in parts", "windows in parts"])
-def test_sound_state_is_found_sound(tmp_path: Path, what: str) -> None:
-    process = made(tmp_path, what)
-    stopped(process, tmp_path, **options(what))
-    with RocksStore(tmp_path / "state", read_only=True) as store:
+def test_sound_state_is_found_sound(stopped_run: StoppedRun, what: str) -> None:
+    process, folder = stopped_run(what)
+    with RocksStore(folder / "state", read_only=True) as store:
         rows = store.verify()
-    assert verify_state(tmp_path / "state") == rows > 10
-    run(process, tmp_path, **options(what))
-    assert verify_state(tmp_path / "state") > 0
+    assert verify_state(folder / "state") == rows > 10
+    run(process, folder, **options(what))
+    assert verify_state(folder / "state") > 0
 
 
 class Stubborn:
@@ -195,27 +222,25 @@ def test_what_a_cell_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
     ],
 )
 def test_a_row_that_is_damaged(
-    tmp_path: Path, what: str, table: int, capsys: pytest.CaptureFixture[str]
+    stopped_run: StoppedRun, what: str, table: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = made(tmp_path, what)
-    stopped(process, tmp_path, **options(what))
-    change(tmp_path / "state", table, lambda key, value: {key: value[:-3] + b"\xc1"})
-    assert main(["state", "verify", str(tmp_path / "state")]) == 1
+    process, folder = stopped_run(what)
+    change(folder / "state", table, lambda key, value: {key: value[:-3] + b"\xc1"})
+    assert main(["state", "verify", str(folder / "state")]) == 1
     assert "estore" in capsys.readouterr().err
     with pytest.raises(StateError):
-        run(process, tmp_path, **options(what))
+        run(process, folder, **options(what))
 
 
 @pytest.mark.parametrize("table", [FACTS, PARTS, SCOPES, CELLS, TIMERS])
 @pytest.mark.parametrize("what", ["records", "records in parts", "windows in parts"])
-def test_a_row_that_is_missing(tmp_path: Path, what: str, table: int) -> None:
-    process = made(tmp_path, what)
-    stopped(process, tmp_path, **options(what))
-    change(tmp_path / "state", table, lambda key, value: {})
+def test_a_row_that_is_missing(stopped_run: StoppedRun, what: str, table: int) -> None:
+    process, folder = stopped_run(what)
+    change(folder / "state", table, lambda key, value: {})
     with pytest.raises(StateError):
-        verify_state(tmp_path / "state")
+        verify_state(folder / "state")
     with pytest.raises(StateError, match="cannot be read"):
-        run(process, tmp_path, **options(what))
+        run(process, folder, **options(what))
 
 
 @pytest.mark.parametrize(
@@ -271,13 +296,9 @@ def test_a_row_that_is_missing(tmp_path: Path, what: str, table: int) -> None:
     ],
 )
 def test_rows_that_do_not_fit_together(
-    tmp_path: Path,
-    what: str,
-    table: int,
-    make: Make,
-    said: str,
+    stopped_run: StoppedRun, what: str, table: int, make: Make, said: str
 ) -> None:
-    stopped(made(tmp_path, what), tmp_path, **options(what))
-    change(tmp_path / "state", table, make)
+    _, folder = stopped_run(what)
+    change(folder / "state", table, make)
     with pytest.raises(StateError, match=said):
-        verify_state(tmp_path / "state")
+        verify_state(folder / "state")

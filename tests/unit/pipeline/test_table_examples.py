@@ -61,7 +61,7 @@ def test_timelines_have_the_posts_of_those_who_are_followed() -> None:
         assert rows([event for events in order for event in events]) == wanted
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs whole programs")
 def test_timelines_in_postgresql() -> None:
     """T-4: run twice, it replaces the table of the run before."""
     pytest.importorskip("psycopg", reason="needs the extra postgres")
