@@ -286,10 +286,10 @@ class Gate:
         self.reached, self.open = threading.Event(), threading.Event()
 
     def records(self) -> Iterator[dict[str, Any]]:
-        yield from RECORDS[:1_000]
+        yield from RECORDS[:300]
         self.reached.set()
         assert self.open.wait(30)
-        yield from RECORDS[1_000:]
+        yield from RECORDS[300:900]
 
 
 def test_a_run_is_served_until_it_ends(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_run_with_workers_is_served(tmp_path: Path) -> None:
 
 def test_questions_about_a_traced_run(tmp_path: Path) -> None:
     handle = (
-        orders()
+        orders(RECORDS[:900])
         .write_parquet(str(tmp_path / "out"))
         .start(serve=0, trace=True, bundle_size=100, progress=False)
     )
@@ -389,7 +389,8 @@ def test_questions_about_a_traced_run(tmp_path: Path) -> None:
 
 
 def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
-    result = orders(dirty()).collect(trace=True, progress=False, on_error="dead_letter")
+    records = [*RECORDS[:600], *dirty()[len(RECORDS) :]]
+    result = orders(records).collect(trace=True, progress=False, on_error="dead_letter")
     path = tmp_path / "run.html"
     result.report(path)
     text = path.read_text()
