@@ -18,7 +18,7 @@ from tests.examples import examples
 from tests.property.graphs import BASE, Drawn, drawn
 from tests.property.killed_runs import LastingSink, attempt, run_killed
 
-EXAMPLES = examples(1.5)
+EXAMPLES = examples(0.7)
 Step = tuple[list[bool], int]
 """Which ends besides the first ones a run has, and after how many steps it dies."""
 

@@ -22,7 +22,7 @@ from tests.property.graphs import BASE, PARTS, SECOND, Batches, Drawn, drawn, se
 from tests.property.killed_runs import run_killed
 from tests.property.oldest_work import Rings, Watched, beside
 
-EXAMPLES = examples(1.5)
+EXAMPLES = examples(0.8)
 
 
 def outcomes_of(case: Drawn, **more: Any) -> Outcomes:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.local import pieces
 from lowwater.io.sinks import Callback, Delivery, SqliteTable
+from tests.examples import examples
 from tests.property.tables_in_sql import SCHEMA, TABLES, answer, held_in, tables_of, upserts
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 from tests.unit.io.deliveries import die
@@ -32,6 +33,7 @@ POINTS = (
 
 @pytest.mark.parametrize("name", TABLES)
 @given(upserts(), st.integers(1, 5), st.booleans(), st.sampled_from([1, 3, pieces.PIECE_ROWS]))
+@examples(0.4)
 def test_at_every_commit(
     name: str, given: list[dict[str, Any]], size: int, ordered: bool, piece: int
 ) -> None:

@@ -15,7 +15,7 @@ from tests.examples import examples
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-EXAMPLES = examples(2.5)
+EXAMPLES = examples(1)
 
 
 def batch(visits: list[dict[str, int]], count: int) -> dict[int, list[list[int]]]:

@@ -14,7 +14,7 @@ from lowwater.engine.graph.traced_parts import is_sampled, numbered, sampled
 from lowwater.time import START_OF_TIME
 from tests.examples import examples
 
-EXAMPLES = examples(1)
+EXAMPLES = examples(0.6)
 SECOND = 1_000_000
 
 
