@@ -201,7 +201,7 @@ def test_a_run_without_a_state_directory_does_so_too(folder: Folder, tmp_path: P
     assert len(rows_in(tmp_path)["part"]) == 2
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="faults of a disk at every write")
 @pytest.mark.parametrize(("folder", "after"), [(ParquetFolder, False), (JsonLinesFolder, True)])
 def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> None:
     """A reader sees each row at most once; delivered again, all rows are there once."""
@@ -423,7 +423,7 @@ def test_published_files_are_compacted_afterwards(
     assert rows_in(out) == rows_in(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="faults of a disk at every write")
 @pytest.mark.parametrize(("folder", "after"), [(ParquetFolder, True), (JsonLinesFolder, False)])
 def test_death_amid_compaction_of_published_files(
     folder: Folder, after: bool, tmp_path: Path

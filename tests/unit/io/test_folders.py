@@ -123,7 +123,7 @@ def test_bytes_depend_on_content_alone(folder: Folder, tmp_path: Path) -> None:
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a sink dies at every instant")
 @BOTH
 @AFTER
 def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_what_no_sink_wrote_is_never_replaced(folder: Folder, tmp_path: Path) ->
     assert everything_in(tmp_path) == before
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a sink dies at every instant")
 @BOTH
 @AFTER
 def test_death_while_it_replaces(folder: Folder, after: bool, tmp_path: Path) -> None:

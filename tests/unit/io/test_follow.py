@@ -19,7 +19,9 @@ from lowwater.io import follow
 from lowwater.pipeline import Stream, Writing
 from tests.examples import is_campaign
 
-pytestmark = pytest.mark.slow  # left to `make test`
+pytestmark = pytest.mark.slow(
+    reason="runs that follow, killed again and again"
+)  # left to `make test`
 
 Reader = Callable[..., Stream]
 Write = Callable[[Path, list[dict[str, Any]]], None]
@@ -360,7 +362,7 @@ def test_killed_while_it_follows_and_run_again(
     live(whole, read).write_parquet(whole / "out").run(state=whole / "state", **OPTIONS)
     expected = panes_of(whole)
     assert len(expected) > 20
-    for count in range(2, 16, 3 if is_campaign() else 6):
+    for count in range(2, 16, 3 if is_campaign() else 7):
         folder, actions = folder_and_actions(str(count))
         die_at(monkeypatch, point, count)
         waits = FakeWait(monkeypatch, *actions)

@@ -16,7 +16,7 @@ from tests.unit.io.kafka.broker import Broker, running_broker
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="needs a server")
 
 PROGRAM = """
 import os, signal, sys

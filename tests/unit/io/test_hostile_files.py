@@ -71,7 +71,9 @@ def twice(tmp_path: Path, read: Callable[..., Stream], path: Path) -> list[str]:
     return [letter["where"] for letter in letters]
 
 
-@pytest.mark.slow  # a process of its own, as this ended the process
+@pytest.mark.slow(
+    reason="runs in a process of its own"
+)  # a process of its own, as this ended the process
 def test_null_before_all_objects_does_not_end_the_process(tmp_path: Path) -> None:
     path = tmp_path / "1.jsonl"
     path.write_bytes(b"null\n" + lines(*SOUND))

@@ -78,7 +78,7 @@ def test_delivered_again_it_is_the_same(tmp_path: Path) -> None:
     assert everything_in(tmp_path) == once
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a sink dies at every instant")
 @AFTER
 def test_death_at_any_instant(after: bool, tmp_path: Path) -> None:
     """A restart cuts off what was not noted; the last delivery comes again."""
@@ -104,7 +104,7 @@ def test_death_at_any_instant(after: bool, tmp_path: Path) -> None:
     assert at > 40
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a sink dies at every instant")
 @AFTER
 def test_death_while_it_replaces(after: bool, tmp_path: Path) -> None:
     deliver_all(sink_in(tmp_path / "whole"), [SECOND])

@@ -21,10 +21,12 @@ from lowwater.io.sinks import (
     PostgresTable,
     SqliteTable,
 )
+from tests.examples import sampled
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
 from tests.unit.io.deliveries import NEXT_RUN, WRITER, deliver_all, with_everything
 
 KINDS = ("folder", "parquet", "file", "table")
+POINTS = ("after the write", "between sinks")
 EACH = pytest.mark.parametrize("kind", KINDS)
 BEFORE = replace(WRITER, delivered=True)
 
@@ -86,8 +88,17 @@ def test_another_kind_of_output_of_the_same_run_is_never_replaced(tmp_path: Path
         sink_of("parquet", tmp_path, overwrite=True).open(WRITER)
 
 
-@EACH
-@pytest.mark.parametrize("point", ["after the write", "between sinks"])
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    sampled(
+        [
+            pytest.param(kind, POINTS[(at + turn) % len(POINTS)])
+            for turn, kind in enumerate(KINDS)
+            for at in range(len(POINTS))
+        ],
+        every=len(POINTS),
+    ),
+)
 def test_a_run_whose_output_was_deleted_is_refused(kind: str, point: str, tmp_path: Path) -> None:
     """Whether it stopped between its first commit and its first delivery, or later."""
     write_files(tmp_path / "in", 1)
@@ -112,7 +123,7 @@ def test_a_run_whose_output_was_deleted_is_refused(kind: str, point: str, tmp_pa
         assert names == {path.name for path in whole.iterdir()}
 
 
-@EACH
+@pytest.mark.parametrize("kind", sampled(KINDS, every=3))
 def test_a_run_that_stopped_before_its_first_commit_begins_anew(kind: str, tmp_path: Path) -> None:
     write_files(tmp_path / "in", 1)
     out = tmp_path / "out"
@@ -161,7 +172,7 @@ def test_outputs_that_are_swapped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", KINDS)
-@pytest.mark.parametrize("state", [None, "state"])
+@pytest.mark.parametrize("state", sampled(["state", None], every=2))
 def test_a_refused_output_leaves_the_others_untouched(
     last: str, state: str | None, tmp_path: Path
 ) -> None:

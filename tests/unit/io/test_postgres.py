@@ -38,7 +38,7 @@ from tests.unit.io.deliveries import (
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="needs a server")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_a_join_of_tables_by_primary_key(dsn: str, how: Any) -> None:
     assert sorted(map(str, found)) == sorted(map(str, wanted))
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="needs a server")
 @pytest.mark.parametrize("after", [False, True])
 def test_death_at_any_statement(dsn: str, after: bool) -> None:
     deliveries = [FIRST, NEXT, empty(3)]

@@ -96,7 +96,9 @@ def memory() -> Place:
     return Place(system, root.removeprefix("memory:/"), root, lambda path: f"{root}/{path}")
 
 
-@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=["memory", pytest.param("s3", marks=pytest.mark.long(reason="needs a server"))]
+)
 def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "memory":
         return memory()
@@ -651,7 +653,9 @@ def test_inputs_that_were_moved_to_a_store(place: Place, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "place", ["memory", pytest.param("s3", marks=pytest.mark.long)], indirect=True
+    "place",
+    ["memory", pytest.param("s3", marks=pytest.mark.long(reason="needs a server"))],
+    indirect=True,
 )
 def test_runs_with_kills_write_what_one_run_that_follows_writes(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

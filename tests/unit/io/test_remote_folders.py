@@ -42,7 +42,7 @@ from lowwater.io.sinks.object_stores import ObjectStore, store_at
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs
 from lowwater.pipeline.outputs import _dead_letters_in
 from lowwater.pipeline.relocation import relocate_state
-from tests.examples import is_campaign
+from tests.examples import is_campaign, sampled
 from tests.paths import ROOT
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
 from tests.unit.io.deliveries import (
@@ -168,7 +168,9 @@ def s3() -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(params=["memory", "moving", pytest.param("s3", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=["memory", "moving", pytest.param("s3", marks=pytest.mark.long(reason="needs a server"))]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     match request.param:
         case "memory":
@@ -189,7 +191,11 @@ def visible(store: Store, folder: str) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("folder", "compact", "store"),
     [
-        pytest.param(*kind, store, marks=[pytest.mark.long] * (store == "s3" and number > 0))
+        pytest.param(
+            *kind,
+            store,
+            marks=[pytest.mark.long(reason="needs a server")] * (store == "s3" and number > 0),
+        )
         for store in ("memory", "moving", "s3")
         for number, kind in enumerate(
             [
@@ -314,7 +320,7 @@ def rows_of(files: dict[str, bytes]) -> dict[str, list[bytes]]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="needs a server")
 @pytest.mark.parametrize(("compact", "after"), [(None, False), (SMALL, True)])
 def test_death_at_any_instant(compact: Compaction | None, after: bool) -> None:
     """No object is ever there in part or changes, no row is there twice, and none is lost."""
@@ -351,7 +357,7 @@ def test_death_at_any_instant(compact: Compaction | None, after: bool) -> None:
     assert at > 7
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="needs a server")
 @pytest.mark.parametrize("after", [False, True])
 def test_death_while_it_replaces(after: bool) -> None:
     """The two runs never mix, and what was half removed does not say that it is complete."""
@@ -427,9 +433,9 @@ def test_a_store_that_shows_half_a_file(name: str, after: bool, tmp_path: Path) 
     ("size", "failing"),
     [
         (10, "PUT"),
-        (12 << 20, "partNumber=2&"),
-        (12 << 20, "POST"),
-        *[(12 << 20, "partNumber=1&")] * is_campaign(),
+        *sampled(
+            [pytest.param(12 << 20, f) for f in ("partNumber=2&", "POST", "partNumber=1&")], 3
+        ),
     ],
 )
 def test_an_upload_that_fails_leaves_nothing(size: int, failing: str, s3: S3) -> None:
@@ -456,7 +462,7 @@ store.put(f"{path}/part", b"x" * (12 << 20))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="needs a server")
 @pytest.mark.parametrize("amid", ["POST .*uploadId=", *["partNumber=2&"] * is_campaign()])
 def test_death_amid_an_upload_in_parts(amid: str, s3: S3) -> None:
     """Before the last part, and before all parts become an object."""

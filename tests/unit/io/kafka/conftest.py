@@ -22,7 +22,9 @@ def model() -> Iterator[ModelBroker]:
         yield broker
 
 
-@pytest.fixture(params=["model", pytest.param("real", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=["model", pytest.param("real", marks=pytest.mark.long(reason="needs a server"))]
+)
 def broker(request: pytest.FixtureRequest) -> Broker | ModelBroker:
     """Return each of the two."""
     found: Broker | ModelBroker = request.getfixturevalue(request.param)

@@ -62,7 +62,15 @@ def compact(path: Path, *, days: int = 0) -> None:
         log.compact("k", deleted=lw.col("v") < 0)
 
 
-@pytest.fixture(params=[1, *(pytest.param(count, marks=pytest.mark.long) for count in (0, 2))])
+@pytest.fixture(
+    params=[
+        1,
+        *(
+            pytest.param(count, marks=pytest.mark.long(reason="faults of a disk at every write"))
+            for count in (0, 2)
+        ),
+    ]
+)
 def log_to_compact(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A log of several segments, compacted so many times before more was appended."""
     path = tmp_path / "log"
@@ -147,6 +155,7 @@ def test_killed_at_any_instant(log_to_compact: Path, tmp_path: Path, after: bool
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO] if is_campaign() else [errno.EIO])
 def test_the_system_refuses(log_to_compact: Path, tmp_path: Path, name: str, number: int) -> None:
     """It is said, nothing unfinished is left, and the next compaction does the rest."""
+    step = 3 if name == "open" and not is_campaign() else 1  # most open a segment to read it
     before = rows_of(log_to_compact)
     at = 0
     while True:
@@ -171,7 +180,7 @@ def test_the_system_refuses(log_to_compact: Path, tmp_path: Path, name: str, num
             log.compact("k", deleted=lw.col("v") < 0)
             log.append([{"k": 0, "v": 1}])
         assert all(not one.startswith(".") for one in names_in(path))
-        at += 1
+        at += step
     assert at
 
 

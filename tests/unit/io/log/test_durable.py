@@ -23,7 +23,7 @@ class Crash(Exception):
     """Stands for the end of the process."""
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="faults of a disk at every write")
 @pytest.mark.parametrize("seed", sampled(range(4), every=4))
 def test_runs_that_crash_while_the_log_grows(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

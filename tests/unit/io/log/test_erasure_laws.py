@@ -62,7 +62,12 @@ def bytes_of(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in path.rglob("*") if file.is_file())
 
 
-@pytest.fixture(params=["compacted", pytest.param("appended", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=[
+        "compacted",
+        pytest.param("appended", marks=pytest.mark.long(reason="faults of a disk at every write")),
+    ]
+)
 def log_to_erase(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A log of two partitions of several segments, perhaps compacted before more was appended."""
     path = tmp_path / "log"
@@ -98,7 +103,7 @@ def require_old_or_new(
 
 # A death after a call leaves the files that one before the next call leaves, but for what is
 # written in between.
-@pytest.mark.long
+@pytest.mark.long(reason="faults of a disk at every write")
 @pytest.mark.parametrize("after", [False, True] if is_campaign() else [False])
 def test_killed_at_any_instant(log_to_erase: Path, tmp_path: Path, after: bool) -> None:
     whole, path = tmp_path / "whole", tmp_path / "copy"
@@ -148,6 +153,7 @@ def test_killed_at_any_instant(log_to_erase: Path, tmp_path: Path, after: bool) 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO] if is_campaign() else [errno.EIO])
 def test_the_system_refuses(log_to_erase: Path, tmp_path: Path, name: str, number: int) -> None:
     """It is said, the log goes on, and the next erasure does the rest."""
+    step = 3 if name == "open" and not is_campaign() else 1  # most open a segment to read it
     at = 0
     while True:
         path = tmp_path / "copy"
@@ -176,7 +182,7 @@ def test_the_system_refuses(log_to_erase: Path, tmp_path: Path, name: str, numbe
             log.append([{"k": "secret", "v": 2}], partition=1)
             assert log.erase(where=SECRET).records == 1
         assert b"secret" not in bytes_of(path)
-        at += 1
+        at += step
     assert at
 
 

@@ -81,7 +81,7 @@ def copies(path: Path) -> Iterator[Path]:
         yield copy
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="faults of a disk at every write")
 def test_a_tail_cut_anywhere(log_of_one_segment: tuple[Path, list[int]]) -> None:
     original, ends = log_of_one_segment
     schema = HEADER_BYTES + len(encode_payload(pa.schema([("v", pa.int64()), ("s", pa.string())])))
@@ -110,7 +110,7 @@ def test_a_tail_cut_anywhere(log_of_one_segment: tuple[Path, list[int]]) -> None
             assert log.recovered == ()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="faults of a disk at every write")
 @pytest.mark.parametrize("write", [False, True])
 def test_a_flipped_byte_anywhere(log_of_one_segment: tuple[Path, list[int]], write: bool) -> None:
     original, ends = log_of_one_segment

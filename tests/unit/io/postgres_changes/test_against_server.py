@@ -26,7 +26,7 @@ from tests.unit.io.postgres_changes.writer import View, Writer
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="needs a server")
 
 SCHEMA = "(id int, part text, n int, body text, PRIMARY KEY (id, part))"
 

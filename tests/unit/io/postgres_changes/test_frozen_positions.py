@@ -12,7 +12,7 @@ from tests.goldens.changes import STORED, batches, change, prepare, source
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="needs a server")
 
 Rows = list[dict[str, Any]]
 

@@ -26,7 +26,7 @@ from tests.examples import is_campaign
 from tests.unit.io.postgresql import Server, mortal_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="needs a server")
 
 REPLACED = "is not the one that was read before"
 GONE = "the table public.t is gone"

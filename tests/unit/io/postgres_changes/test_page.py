@@ -12,7 +12,7 @@ from tests.docs.test_pages import run_page
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="needs a server")
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
