@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.kernels import BOTH, using
+from tests.long_tests import LongTests
 from tests.record import plugin_of_environment
 from tests.s3_server import s3_server as s3_server  # a fixture for all tests
 from tests.scheduling import longest_first, scheduler
@@ -100,7 +101,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugins; let Ctrl-C work although a background shell starts us ignoring it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for plugin in (Untested(), Timing(), plugin_of_environment()):
+    for plugin in (LongTests(), Untested(), Timing(), plugin_of_environment()):
         if plugin is not None:
             config.pluginmanager.register(plugin)
     gc.disable()  # while tests are collected, when almost nothing becomes garbage

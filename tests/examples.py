@@ -12,6 +12,10 @@ from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 
+CORE: set[int] = set()
+"""The settings of the core properties, which may take as long as their examples do."""
+
+
 def examples(times: float, *, is_core: bool = False) -> settings:
     """Return settings with ``times`` as many examples as the profile gives.
 
@@ -26,7 +30,10 @@ def examples(times: float, *, is_core: bool = False) -> settings:
     """
     if is_core and _profile() == "ci":
         times *= 3
-    return settings(max_examples=math.ceil(times * settings().max_examples))
+    made = settings(max_examples=math.ceil(times * settings().max_examples))
+    if is_core:
+        CORE.add(id(made))
+    return made
 
 
 def sampled(cases: Iterable[Any], every: int) -> list[Any]:

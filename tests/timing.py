@@ -16,11 +16,14 @@ from typing import Any, final
 
 import pytest
 
+from tests.examples import CORE
+
 LIMIT_S = 5.0
 SHOWN = 10
 _LEAST_S = 30.0  # below that nobody asks where the time went
 _NOT_ITS_OWN = 0.0  # CPU seconds of what a process does once, for whichever test comes first
 _SPENT = pytest.StashKey[float]()
+_SETTINGS = "_hypothesis_internal_use_settings"  # of a function that Hypothesis runs
 
 
 @contextmanager
@@ -39,7 +42,9 @@ def _own_seconds() -> float:
 
 
 def reason_of(item: pytest.Item) -> str | None:
-    """Return why a test is slow, as its marks say."""
+    """Return why a test is slow, as its marks say, or that it is a core property."""
+    if id(getattr(getattr(item, "obj", None), _SETTINGS, None)) in CORE:
+        return "an operator beside its oracle, with as many examples as its faults need"
     marks = (mark for name in ("slow", "long") for mark in item.iter_markers(name))
     return next((mark.kwargs["reason"] for mark in marks if mark.kwargs.get("reason")), None)
 

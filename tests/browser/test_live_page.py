@@ -19,7 +19,7 @@ from lowwater.io.sinks import Callback
 from tests.browser.chromium import Chromium, Page, find
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.long(reason="drives a browser"),
     pytest.mark.skipif(find() is None, reason="there is no Chromium: apt-get install chromium"),
 ]
 WIDTHS = (400, 1280, 1600)

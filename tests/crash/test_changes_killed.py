@@ -33,7 +33,7 @@ _LEAD = 300  # transactions by which the writer is ahead of the view, at most
 _EXACT = re.compile(r"those up to ([0-9A-F]+)/([0-9A-F]+),")
 _POINTS = ("before the write", "after the write", "before publishing", "between sinks")
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.crash.launcher import Launcher
 KILLS = int(os.environ.get("LOWWATER_KILLS", "14"))
 _FILES, _ROWS = 2, 100
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ KILLS = int(os.environ.get("LOWWATER_KILLS", "10"))
 _MOST_PER_WORLD = 8
 _LONGEST_US = 400_000
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.unit.io.postgresql import mortal_server
 KILLS = int(os.environ.get("LOWWATER_KILLS", "6"))
 _FILES, _ROWS = 3, 300
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.examples import sampled
 KILLS = int(os.environ.get("LOWWATER_KILLS", "10"))
 _FILES, _ROWS = 12, 60
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

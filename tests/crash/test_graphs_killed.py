@@ -23,7 +23,7 @@ from tests.examples import sampled
 KILLS = int(os.environ.get("LOWWATER_KILLS", "10"))
 _FILES, _ROWS, _APPENDED = 2, 80, 8
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

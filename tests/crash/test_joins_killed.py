@@ -20,7 +20,7 @@ from tests.unit.io.postgresql import mortal_server
 KILLS = int(os.environ.get("LOWWATER_KILLS", "50"))
 _FILES, _ROWS = 3, 80
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ CUTS = int(os.environ.get("LOWWATER_KAFKA_CUTS", "1"))
 _PARTITIONS, _EACH, _STRETCHES = 3, 600, 6
 _CHILD = "tests.crash.kafka_to_kill"
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

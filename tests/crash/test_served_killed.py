@@ -41,7 +41,7 @@ def scrape(port: int) -> dict[tuple[str, str], float] | None:
     }
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="kills programs")
 def test_counters_never_go_back_however_often_the_run_is_killed(tmp_path: Path) -> None:
     draw = random.Random(7)
     (tmp_path / "in").mkdir()

@@ -22,7 +22,7 @@ from tests.unit.io.watched_s3 import ENVIRONMENT, S3, running_s3
 KILLS = int(os.environ.get("LOWWATER_KILLS", "4"))
 _FILES, _ROWS = 2, 450 if KILLS > 20 else 150
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="kills programs")
 
 
 @pytest.fixture(scope="module")

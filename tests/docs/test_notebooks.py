@@ -18,7 +18,7 @@ JVM = " ".join([FAST, *(f"-D{name}={value}" for name, value in LIGHT.items())]) 
 LARGEST = 300_000  # bytes: a page shows larger ones slowly, or not at all
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="runs whole programs")
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if "spark" not in name])
 def test_a_notebook_gives_the_committed_output(name: str) -> None:
     """``tests/spark`` runs the one on Spark."""

@@ -123,7 +123,7 @@ class _Needs(HTMLParser):
             self.loads.append(str(given[name]))
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="runs whole programs")
 def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")

@@ -21,7 +21,7 @@ from tests.goldens.golden import STATES, Golden, facts, settled, unpack
 from tests.stage_kinds import every_kind
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(reason="resumes each stored state"),
     pytest.mark.filterwarnings("ignore::lowwater.errors.DataWarning"),
     pytest.mark.filterwarnings("ignore::lowwater.errors.PipelineWarning"),
 ]

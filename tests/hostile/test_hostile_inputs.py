@@ -15,7 +15,7 @@ from tests.hostile.trial import try_input
 SEED, COUNT = 12, 50
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="a campaign of hostile inputs")
 def test_every_record_is_accounted_for(tmp_path: Path) -> None:
     inputs = [hostile_input(SEED, number) for number in range(COUNT)]
     verdicts = try_inputs(SEED, COUNT, tmp_path)

@@ -25,7 +25,7 @@ from lowwater.testing import (
 from lowwater.testing import strategies as lws
 from tests.mutants.mutants import MUTANTS, Mutant
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="each planted bug runs the laws")
 
 SEEDED = settings(
     derandomize=True, database=None, deadline=None, phases=[Phase.generate],

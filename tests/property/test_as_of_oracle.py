@@ -24,7 +24,7 @@ from tests.oracles.join_scenarios import (
 )
 from tests.oracles.joins import Answer, JoinElement, JoinOutput, net, remaining
 
-EXAMPLES = examples(4)
+EXAMPLES = examples(2)
 END = ("watermark", END_OF_TIME, END_OF_TIME)
 
 

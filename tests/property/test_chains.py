@@ -25,7 +25,7 @@ from lowwater.windows import Window
 from tests.examples import examples
 from tests.property import strategies as own
 
-EXAMPLES = examples(4)
+EXAMPLES = examples(2)
 SIDES = {"A": 0, "B": 0, "C": 1}
 EACH = Repeatedly(AfterCount(1))
 Item: TypeAlias = tuple[int, int, Any]  # side, time, value

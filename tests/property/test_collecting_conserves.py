@@ -69,7 +69,7 @@ def death(chance: random.Random) -> str:
             return f"files:{chance.randrange(700)}:{chance.choice(['before', 'after'])}"
 
 
-@pytest.mark.parametrize("seed", range(400 if is_campaign() else 8))
+@pytest.mark.parametrize("seed", range(400 if is_campaign() else 5))
 def test_each_row_is_published_once(seed: int, tmp_path: Path) -> None:
     """Or refused by name, where a file that waits is damaged."""
     chance = random.Random(seed)

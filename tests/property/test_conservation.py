@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 EVERY = [(case, kind) for case in CASES.values() for kind in KINDS]
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="every operator, in every way to cut bundles")
 @pytest.mark.parametrize(
     ("case", "kind"), EVERY if is_campaign() else EVERY[:: 3 * len(KINDS) + 1], ids=str
 )

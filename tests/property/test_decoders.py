@@ -22,7 +22,7 @@ from lowwater.state.codec import decode, encode
 from tests.examples import examples
 from tests.property.decoders import MAKERS, REFUSALS, Decoder, decoder_named, mutated
 
-EXAMPLES = examples(0.7)
+EXAMPLES = examples(0.4)
 _SECONDS = 20
 
 

@@ -130,7 +130,7 @@ def test_integers_and_floats_compute_in_floats(data: Any) -> None:
 @pytest.mark.parametrize("size", [1, 1000, 20_000])
 def test_nanoseconds_become_seconds(size: int) -> None:
     """The commonest case, in which all integers are beyond 2^53."""
-    count = 20_000
+    count = 20_000 if size > 1 else 2_000
     nanos = 1_700_000_000_000_000_000 + np.arange(count) * 10**9
     table = pa.table({"at": np.arange(count), "x": nanos})
     found = values_of(lw.col("x") / 1e9, table, size)

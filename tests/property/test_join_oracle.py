@@ -29,7 +29,7 @@ from tests.oracles.joins import (
     net,
 )
 
-EXAMPLES = examples(4)
+EXAMPLES = examples(2)
 
 
 @dataclass

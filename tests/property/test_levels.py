@@ -28,7 +28,7 @@ from tests.property.levels import InLevels, embedded
     st.frozensets(st.integers(1, 6), max_size=2),
     st.sampled_from([None, 0, 2_000]),
 )
-@examples(2)
+@examples(1.5)
 def test_levels_are_equal_to_the_embedded_runner(
     case: Drawn, key_groups: int, partitions: int, forgets: frozenset[int], memory: int | None
 ) -> None:

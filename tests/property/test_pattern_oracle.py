@@ -78,7 +78,7 @@ def repeats_nothing(node: Node) -> bool:
 
 
 @given(texts(), st.text("xyz", max_size=7))
-@examples(20)
+@examples(10)
 def test_parses_are_those_of_regular_expressions(text: str, letters: str) -> None:
     """Row by row, a variable is a class of letters: the preferred parse has the same length."""
     tree = parsed(text)

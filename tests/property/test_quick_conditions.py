@@ -49,7 +49,7 @@ CONDITIONS = st.recursive(
 
 
 @given(CONDITIONS, st.data())
-@examples(20)
+@examples(15)
 def test_the_evaluator_agrees(condition: Any, data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 6))
 

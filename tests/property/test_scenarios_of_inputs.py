@@ -69,7 +69,7 @@ def joins(draw: st.DrawFn) -> Case:
 
 
 @given(SCENARIOS, joins(), st.frozensets(st.integers(0, 13)))
-@examples(3)
+@examples(1.5)
 def test_the_oracle_and_all_runners_agree(
     scenario: Scenario, join: Case, restarts: frozenset[int]
 ) -> None:

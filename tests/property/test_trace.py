@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.property import strategies as own
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = examples(3)
+EXAMPLES = examples(2)
 
 
 @given(own.cases())

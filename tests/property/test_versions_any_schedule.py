@@ -151,7 +151,7 @@ def _broken(*_: Any) -> None:
     raise OSError("the wire was cut")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="any schedule of two runs")
 @pytest.mark.parametrize("cluster", [Cluster, RemoteCluster])
 def test_any_schedule(cluster: type[Cluster]) -> None:
     run_state_machine_as_test(cluster, settings=settings(stateful_step_count=40))

@@ -21,7 +21,7 @@ from benchmarks.events import events_file
 from benchmarks.variants import VARIANTS, Variant
 from lowwater.viz.svg import to_svg
 
-pytestmark = pytest.mark.slow  # left to `make test`
+pytestmark = pytest.mark.slow(reason="runs each benchmark")  # left to `make test`
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from benchmarks.peers.job import (
 from benchmarks.peers.stopwatch import Stopwatch, peak_bytes
 from tests.oracles.row_patterns import END, Pattern, Row, decided, parsed
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="runs whole programs")
 
 EVENTS = 30_000
 

@@ -12,7 +12,7 @@ import pytest
 from tests.paths import ROOT
 from tests.untested import ALLOWED, NO_JAVA, allowed_skips, has_java
 
-pytestmark = pytest.mark.long  # each run of pytest takes a second
+pytestmark = pytest.mark.long(reason="each run of pytest takes a second")
 
 CONFTEST = """\
 from tests import untested

@@ -43,7 +43,7 @@ def test_the_demo_gives_no_warning_about_its_own_data(
         assert stored.cancelled == found.cancelled
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="runs the demonstration")
 def test_the_demo_shows_all_and_its_check_holds(
     flights: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +70,7 @@ def totals(text: str) -> list[str]:
     return [" ".join(line.split()) for line in lines if "events/s" not in line]
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="runs the demonstration")
 def test_the_demo_is_interrupted_and_goes_on(
     flights: pa.Table,
     tmp_path: Path,

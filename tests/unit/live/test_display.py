@@ -51,7 +51,7 @@ shell.run_cell({END!r}).raise_error()
     assert done.stdout.count("<RunHandle") == 1
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="runs a notebook")
 def test_a_notebook_shows_how_it_ended() -> None:
     cells = [nbformat.v4.new_code_cell(PROGRAM), nbformat.v4.new_code_cell(END)]
     notebook = nbformat.v4.new_notebook(cells=cells)

@@ -114,7 +114,7 @@ def test_the_memory_store_is_a_dict(commits: list[list[Change]], start: bytes, s
     check_against_a_dict(memory_stores(), commits, start, stop)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="faults of a disk at every write")
 @given(COMMITS, KEYS, KEYS)
 def test_the_rocks_store_is_a_dict(commits: list[list[Change]], start: bytes, stop: bytes) -> None:
     with TemporaryDirectory() as directory:

@@ -26,7 +26,7 @@ from lowwater.state.store import Batch
 from lowwater.testing.conformance import everything, put
 from tests.children import run_code
 
-pytestmark = pytest.mark.slow  # left to `make test`
+pytestmark = pytest.mark.slow(reason="faults of a disk at every write")  # left to `make test`
 
 _COMMITS = 5
 _PRELUDE = """

@@ -13,7 +13,7 @@ from tests.unit.viz.viz_runs import RETRACTING, diagram_of
 DIAGRAM = diagram_of(RETRACTING)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="loads matplotlib")
 def test_png_is_the_same_picture_each_time(tmp_path: Path) -> None:
     from PIL import Image
 
@@ -30,7 +30,7 @@ def test_png_is_the_same_picture_each_time(tmp_path: Path) -> None:
     assert (0, 158, 115) in found  # the watermark
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="loads matplotlib")
 def test_gif_moves_through_the_run(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -190,7 +190,7 @@ def test_the_error_at_precision_11(count: int, trials: int) -> None:
     assert errors_of(count, trials) <= 0.025 * (1 + 1 / math.sqrt(2 * trials))
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="estimates over millions of values")
 @pytest.mark.parametrize(("count", "trials"), [(10, 2000), (1_000, 2000), (1_000_000, 60)])
 def test_the_error_at_precision_11_over_many_sets(count: int, trials: int) -> None:
     assert errors_of(count, trials) <= 0.025 * (1 + 1 / math.sqrt(2 * trials))

@@ -234,7 +234,7 @@ def tables(left: lw.Stream, right: lw.Stream) -> Any:
     return both.group_by("city").aggregate(n=lw.count(), most=lw.max("r")).changes()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="more keys than memory holds")
 @pytest.mark.parametrize("graph", [by_time, as_of, tables])
 def test_a_run_gives_the_same_with_a_limit(
     graph: Callable[[lw.Stream, lw.Stream], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

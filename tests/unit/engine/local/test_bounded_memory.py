@@ -34,7 +34,7 @@ from tests.unit.engine.local.back_pressure_runs import (
     summed,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(reason="runs past every buffer to measure memory")
 
 BATCHES = 10
 ROWS = 20

@@ -32,7 +32,7 @@ from lowwater.state.store import Batch, Put
 from lowwater.time import END_OF_TIME
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="more windows than memory holds")
 
 SECOND = 1_000_000
 QUIET: Any = {"progress": False}

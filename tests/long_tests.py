@@ -1,0 +1,41 @@
+"""Which tests ``make long`` runs beside those that are marked: what proves least for its seconds.
+
+``long_tests.toml`` lists them with their reasons, a line for each test or case. The blocks that
+each test executes were recorded with its seconds: ``make test`` keeps the tests that, for the least
+time, execute every block as often as the whole suite does, up to a few times. What is listed repeats
+them with more data, or costs much for what no other test sees.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import final
+
+import pytest
+
+FILE = Path(__file__).with_name("long_tests.toml")
+
+
+@cache
+def listed(path: Path = FILE) -> Mapping[str, str]:
+    """Return the reasons by the id of a test, or of one of its cases."""
+    reasons: dict[str, str] = {}
+    for reason, names in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        reasons |= dict.fromkeys(names, reason)
+    return reasons
+
+
+@final
+class LongTests:
+    """A pytest plugin that marks what is listed, before ``-m`` chooses."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        reasons = listed()
+        for item in items:
+            reason = reasons.get(item.nodeid) or reasons.get(item.nodeid.partition("[")[0])
+            if reason is not None:
+                item.add_marker(pytest.mark.long(reason=reason))
