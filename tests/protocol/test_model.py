@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,9 @@ SMALL |= {
     "collecting, many openings": Bounds(("collecting",), records=1, crashes=0),
     "ledger, many openings": Bounds(("ledger",), records=1, crashes=0),
 }
+_MANY_STATES = (
+    "collecting, copies", "collecting, many openings", "files that stay, copies", "more changes",
+)  # fmt: skip
 LARGE = {
     "collecting, many openings": Bounds(("collecting",), records=1, crashes=1),
     "ledger, many openings": Bounds(("ledger",), records=1, crashes=1),
@@ -137,7 +142,12 @@ RULES: dict[str, tuple[str, str]] = {
 prevents. Those that this package has had are in the changelog."""
 
 
-@pytest.mark.parametrize("name", SMALL)
+def _long_if_in(names: Iterable[str], some: Collection[str]) -> list[Any]:
+    mark = pytest.mark.long(reason="visits 10,000 states and more")
+    return [pytest.param(name, marks=mark if name in some else ()) for name in names]
+
+
+@pytest.mark.parametrize("name", _long_if_in(SMALL, _MANY_STATES))
 def test_every_state_is_as_it_has_to_be(name: str) -> None:
     found = visit(Protocol(SMALL[name]))
     print(f"{name}: {found}")
@@ -145,7 +155,7 @@ def test_every_state_is_as_it_has_to_be(name: str) -> None:
     assert found.states > 100
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="visits 100,000 states")
 @pytest.mark.parametrize("name", LARGE if is_campaign() else list(LARGE)[:2])
 def test_every_state_is_as_it_has_to_be_in_larger_bounds(name: str) -> None:
     found = visit(Protocol(LARGE[name]))
@@ -153,7 +163,9 @@ def test_every_state_is_as_it_has_to_be_in_larger_bounds(name: str) -> None:
     assert found.broken is None, str(found)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule", _long_if_in(RULES, [rule for rule in RULES if RULES[rule][0] in _MANY_STATES])
+)
 def test_each_rule_is_needed(rule: str) -> None:
     bounds, _ = RULES[rule]
     found = visit(Protocol(SMALL[bounds], without=rule))

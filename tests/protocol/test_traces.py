@@ -18,12 +18,12 @@ from lowwater.engine.local import durable
 from lowwater.engine.local.durable import POINTS, Point
 from lowwater.io import Log
 from lowwater.io.sinks import Callback, Compaction, SqliteTable
-from tests.examples import is_campaign
+from tests.examples import is_campaign, sampled
 from tests.protocol.traces import NEXT, Announced, Lives
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, write_files
 from tests.unit.io.kafka.model import ModelBroker
 
-DEATHS = 100 if is_campaign() else 12
+DEATHS = 100 if is_campaign() else 8
 """How often each pair of a source and a sink dies."""
 ONCE = ("after taking up", "after the announcement", "after opening")
 """The points to which a run comes once."""
@@ -82,6 +82,7 @@ SINKS: dict[str, Callable[[Path, Any], Any]] = {
     ),
 }
 SOURCES: dict[str, Callable[[Path], Any]] = {"files": _files, "log": _log, "kafka": _files}
+PAIRS = [f"{source} to {sink}" for sink in SINKS for source in SOURCES]
 
 
 def _made(source: str, place: Any) -> Any:
@@ -112,11 +113,11 @@ def _topic(broker: ModelBroker, folder: Path) -> tuple[str, str, int]:
     return broker.servers, topic, len(rows)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("pair", sampled(PAIRS, every=2))
 def test_what_runs_announce_is_what_the_model_allows(
-    source: str, sink: str, tmp_path: Path, broker: ModelBroker
+    pair: str, tmp_path: Path, broker: ModelBroker
 ) -> None:
+    source, sink = pair.split(" to ")
     hit: Counter[str] = Counter()
     deaths = turn = 0
     while deaths < DEATHS:
