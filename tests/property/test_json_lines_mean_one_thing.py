@@ -105,8 +105,10 @@ def exact(value: Any) -> Any:
     return str(value) if type(value) is int and abs(value) > BIG else value
 
 
-@pytest.mark.parametrize("odd", ["broken", '{"t": 70000, "id": 0.5}', '{"t": 70000, "id": "x"}'])
-@pytest.mark.parametrize("size", [1_000, 65_536, 200_000])
+@pytest.mark.parametrize(
+    ("odd", "size"),
+    [("broken", 65_536), ('{"t": 70000, "id": 0.5}', 200_000), ('{"t": 70000, "id": "x"}', 1_000)],
+)
 def test_one_odd_line_changes_no_other(tmp_path: Path, odd: str, size: int) -> None:
     """Past every block: 150,000 ids above 2^53."""
     count = 150_000

@@ -205,7 +205,7 @@ KEPT = st.sampled_from(["in memory", "stored", "spilled"])
 
 
 @given(KEPT, strategies.cases(), st.sampled_from(HOWS), FATES)
-@examples(2)
+@examples(1.2)
 def test_pairs_are_those_of_the_oracles_panes(
     kept: str, case: tuple[Windowing, Scenario], how: How, fates: list[str | None]
 ) -> None:
@@ -213,7 +213,7 @@ def test_pairs_are_those_of_the_oracles_panes(
 
 
 @given(KEPT, retracted_elements.cases(), st.sampled_from(HOWS), FATES)
-@examples(1.5)
+@examples(1)
 def test_retracted_records_take_their_pairs_with_them(
     kept: str, case: retracted_elements.Case, how: How, fates: list[str | None]
 ) -> None:
