@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lowwater.state.table import Field, Index, RowTable
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from tests.examples import sampled
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -110,7 +111,7 @@ def test_values_that_look_like_marks_of_slots() -> None:
     checked.find([(-1,), (-2,), (-3,)])
 
 
-@WIDTHS
+@pytest.mark.parametrize("width", sampled([1, 2, 3, 4, 5], every=3))
 def test_at_scale(width: int) -> None:
     """50 000 tuples in one call, many equal, far beyond the rows that are there."""
     random = np.random.default_rng(1)

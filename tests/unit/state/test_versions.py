@@ -480,7 +480,10 @@ def places(tmp_path: Path, server: S3Server) -> list[Versions]:
     ]
 
 
-@pytest.mark.parametrize("which", range(6))
+S3 = "a server of S3's protocol in Python"
+
+
+@pytest.mark.parametrize("which", [*range(5), pytest.param(5, marks=pytest.mark.long(reason=S3))])
 def test_any_filesystem_will_do(tmp_path: Path, which: int, s3_server: S3Server) -> None:
     versions = places(tmp_path, s3_server)[which]
     version = None

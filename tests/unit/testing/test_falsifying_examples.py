@@ -35,6 +35,7 @@ def test_a_scenario_is_printed_call_by_call() -> None:
     assert "steps=" not in printed
 
 
+@pytest.mark.long(reason="shrinks a value as the scenario above")
 def test_a_windowing_is_printed_without_its_defaults() -> None:
     printed = _printed(lws.windowings(), lambda windowing: False)
     assert "drawn=Windowing(windows=" in printed

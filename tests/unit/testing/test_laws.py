@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product, starmap
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from lowwater.testing import (
 )
 from lowwater.testing import strategies as lws
 from lowwater.testing._broken import timeline
+from tests.examples import examples, is_campaign, sampled
 
 DISORDER = (
     Scenario(start="12:00")
@@ -208,10 +210,15 @@ def rises(stream: Stream) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("emit", ["on_time", "final", "early"])
-@pytest.mark.parametrize("skip", ["past_last", "next"])
+@pytest.mark.parametrize(
+    ("skip", "emit"),
+    sampled(
+        starmap(pytest.param, product(["past_last", "next"], ["on_time", "final", "early"])),
+        every=2,
+    ),
+)
 def test_matches_are_those_of_the_batch(emit: Any, skip: Any) -> None:
-    @settings(deadline=None, max_examples=8)
+    @examples(0.4)
     @given(lws.scenarios(disorder="3m", unit="20s", values=st.integers(0, 5)), lws.patterns())
     def holds(scenario: Scenario, text: str) -> None:
         define = {name: lw.col("value") > at for at, name in enumerate("abc") if name in text}
@@ -358,7 +365,7 @@ def test_scenarios_shrink_to_few_events_in_order() -> None:
 
 
 def test_what_is_not_late_stays_so() -> None:
-    quick = settings(derandomize=True, database=None, max_examples=200)
+    quick = settings(derandomize=True, database=None, max_examples=200 if is_campaign() else 60)
 
     def drops(scenario: Scenario) -> bool:
         mark = scenario.watermark_at_start
