@@ -181,18 +181,18 @@ def test_any_run_gives_the_batch_matches(
     assert found == expected(text, records, skip)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="past every chunk of the engine")
 @pytest.mark.parametrize(
     "options",
     [
-        {"bundle_size": 20_000},
-        {"bundle_size": 3_000, "memory_limit": "16MiB", "stops": (2, 2), "workers": 2},
-        {"bundle_size": 1_000, "stops": (3,), "workers": 4},
+        {"bundle_size": 6_000},
+        {"bundle_size": 900, "memory_limit": "16MiB", "stops": (2, 2), "workers": 2},
+        {"bundle_size": 300, "stops": (3,), "workers": 4},
     ],
     ids=str,
 )
 def test_many_rows_past_every_chunk(tmp_path: Path, options: dict[str, Any]) -> None:
-    records = records_of(5, 20_000, 200, 12)
+    records = records_of(5, 6_000, 60, 12)
     found = run(
         tmp_path, records,
         lambda stream: matched(stream, "low up+", allowed_lateness=LATE), commit_every="bundle",
