@@ -17,6 +17,7 @@ import pytest
 import lowwater as lw
 from lowwater.engine.records.stateless import WithColumns
 from lowwater.testing import Scenario
+from tests.examples import sampled
 
 LARGE = 20_000
 
@@ -48,7 +49,7 @@ ODD: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("values", ODD, ids=repr)
-@pytest.mark.parametrize("bundle", [1, 2, 1000])
+@pytest.mark.parametrize("bundle", sampled([2, 1, 1000], every=3))
 def test_values_of_any_kind_whatever_order_they_come_in(values: list[Any], bundle: int) -> None:
     specs: dict[str, Any] = {
         "top": lw.top(2, by="v"),
