@@ -77,9 +77,9 @@ class Driven:
     Args:
         make: Returns a new operator.
         groups: How many key groups its state is stored in; 0: it is not stored.
-        spills: Whether nothing stays in memory that can be done without, most of the time. An
-            operator that is never stored then gets the same steps, and must emit the same in the
-            same order.
+        spills: Whether nothing stays in memory that can be done without, most of the time. Another
+            operator, all of whose state stays there, then gets the same steps and restarts, or is
+            never stored; it must emit the same in the same order.
         memory: About how many bytes stay in memory then.
     """
 
@@ -94,9 +94,15 @@ class Driven:
         self._starts = self._saves = 0
         self._memory = memory
         self.operator = self._made()
-        self._twin = make() if self._spills else None
+        self._twin = Driven(make, groups - 1) if self._spills else None
         self.late: list[tuple[str, JoinElement]] = []
+        self._last_late: Any = None
         self.superseded = 0
+
+    @property
+    def operators(self) -> list[Any]:
+        """The operator, and the other one that gets the same steps."""
+        return [self.operator, *([] if self._twin is None else self._twin.operators)]
 
     @property
     def is_stored(self) -> bool:
@@ -131,6 +137,8 @@ class Driven:
         self.save()
         self.operator = self._made()
         assert self.operator.restore(self._store)
+        if self._twin is not None and self._twin.is_stored:
+            self._twin.restart()
 
     def stored_rows(self) -> int:
         """Return how many rows of the store are its own."""
@@ -155,9 +163,10 @@ class Driven:
         self._last_late = output.late
         rows += rows_of(output)
         if self._twin is not None:
-            assert rows_of(self._twin.step(step)) == rows
-            assert self._twin.output_watermark == operator.output_watermark
-            assert self._twin.state_rows == operator.state_rows
+            assert self._twin.step(step) == rows
+            assert self._twin._late_rows() == self._late_rows()
+            assert self._twin.operator.output_watermark == operator.output_watermark
+            assert self._twin.operator.state_rows == operator.state_rows
             operator._stored._spared = 0.0
             if operator.is_over:
                 self._save()
@@ -172,9 +181,11 @@ class Driven:
         """Take a bundle; return what it changes."""
         bundle = bundle_of(elements, arrow=arrow, ordered=ordered)
         rows = self.step(SideBundle(SIDES[side], bundle))
-        if self._last_late is not None:
-            self.late += [(side, elements[at]) for at in self._last_late.element.tolist()]
+        self.late += [(side, elements[at]) for at in self._late_rows()]
         return changes(rows)
+
+    def _late_rows(self) -> list[int]:
+        return [] if self._last_late is None else self._last_late.element.tolist()
 
 
 def changes(rows: Sequence[Row]) -> Counter[Any]:

@@ -97,7 +97,7 @@ def test_many_records_at_once(case: Case) -> None:
     given(case, rows, WHOLE).check_equal(given(case, rows, 1_000))
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="every operator, in every way to cut bundles")
 @pytest.mark.parametrize("case", CASES.values() if is_campaign() else LARGE, ids=str)
 def test_every_case_in_bundles(case: Case) -> None:
     rows = 20_000 if is_campaign() else 12_000
@@ -109,7 +109,7 @@ def test_every_case_in_bundles(case: Case) -> None:
         whole.check_equal(given(case, rows, 700, batch=WHOLE))
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="every operator, in every way to cut bundles")
 @pytest.mark.parametrize("case", some(list(CASES.values()), 4), ids=str)
 def test_every_case_in_small_chunks(case: Case) -> None:
     rows = 300 if is_campaign() else 120
@@ -119,7 +119,7 @@ def test_every_case_in_small_chunks(case: Case) -> None:
             whole.check_equal(given(case, rows, size))
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="every operator, in every way to cut bundles")
 @pytest.mark.parametrize(
     ("case", "how"),
     some(
@@ -140,7 +140,7 @@ def test_every_case_elsewhere(case: Case, how: str) -> None:
         whole.check_equal(given(case, 300, 40, **DURABLE[how]), stood=False)
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="every operator, in every way to cut bundles")
 @pytest.mark.parametrize("case", some(list(CASES.values()), 12), ids=str)
 def test_every_record_is_a_bundle(case: Case) -> None:
     rows = 20_000 if is_campaign() else 400

@@ -16,6 +16,7 @@ import pytest
 import lowwater as lw
 from lowwater.errors import DataError
 from lowwater.spark import counts
+from tests.examples import sampled
 from tests.spark.test_to_spark import (
     SECOND,
     START,
@@ -51,7 +52,7 @@ def shown(keyed: Any) -> Any:
     return windowed.aggregate(n=lw.count(), total=lw.sum("value"), mean=lw.mean("score"))
 
 
-@pytest.mark.parametrize("name", KEYED)
+@pytest.mark.parametrize("name", sampled(KEYED, every=2))
 def test_keys_that_steps_make_are_grouped_as_they_come_out(spark: Any, name: str) -> None:
     """A key is in one key group, whatever it was before the steps."""
     data = table(400)
@@ -61,11 +62,12 @@ def test_keys_that_steps_make_are_grouped_as_they_come_out(spark: Any, name: str
     assert plain(rows) == plain(embedded(shown(KEYED[name](lw.from_arrow(data, time="at")))))
 
 
+@pytest.mark.long(reason="repeats the proof in a stream")
 def test_so_they_are_in_streams(spark: Any, tmp_path: Path) -> None:
     data = table(400)
     kept = lw.from_arrow(data, time="at", watermark=lw.BoundedDisorder("5s"))
-    wanted = embedded(shown(KEYED["replaced"](kept)), bundle_size=100)
-    folder = write(tmp_path / "in", *cut(data, 100))
+    wanted = embedded(shown(KEYED["replaced"](kept)), bundle_size=200)
+    folder = write(tmp_path / "in", *cut(data, 200))
     begun = lw.from_spark(stream(spark, folder), time="at", watermark="5s")
     made = shown(KEYED["replaced"](begun)).to_spark(spark, key_groups=16, drain=True)
     rows, _ = run(made, tmp_path / "checkpoint")
@@ -90,7 +92,7 @@ def test_columns_have_whatever_names(spark: Any) -> None:
     assert [row["n2"] for row in by_length.to_spark(spark).collect()] == [3]
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("native", sampled([False, True], every=2))
 def test_unreadable_lines_pass_the_steps(spark: Any, tmp_path: Path, native: bool) -> None:
     """They are dead letters, not records for which a condition does not hold."""
     folder = tmp_path / "in"
@@ -115,7 +117,7 @@ def test_unreadable_lines_pass_the_steps(spark: Any, tmp_path: Path, native: boo
     assert sum(counts(one)["lowwater"]["dead_letters"] for one in progress) == 1
 
 
-@pytest.mark.parametrize("carried", [True, False])
+@pytest.mark.parametrize("carried", sampled([True, False], every=2))
 def test_a_source_says_how_far_ahead_times_may_be(
     spark: Any, tmp_path: Path, carried: bool
 ) -> None:
@@ -146,12 +148,13 @@ def shown_count(begun: lw.Stream) -> lw.Pipeline:
     return begun.key_by("key").window(MINUTE).aggregate(n=lw.count())
 
 
+@pytest.mark.long(reason="test_to_spark has another arrival clock")
 def test_arrival_times_without_a_zone_mean_what_event_times_do(spark: Any, tmp_path: Path) -> None:
     local = pa.timestamp("us")
     parts = [
         pa.table({"at": pa.array([START], local), "key": ["A"],
                   "came": pa.array([START + at * SECOND], local)})
-        for at in (1, 7, 19)
+        for at in (1, 7)
     ]  # fmt: skip
     begun = lw.read_parquet(
         write(tmp_path / "in", *parts),
@@ -217,22 +220,25 @@ def test_csv_goes_by_its_header(spark: Any, tmp_path: Path) -> None:
         run(pipeline.to_spark(spark, **options), tmp_path / "another")
 
 
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    "places",
+    sampled([["one", "two"], ["one/000.parquet"], ["one"]], every=3),
+)
 def test_paths_lead_to_the_files_they_lead_to_embedded(
-    spark: Any, tmp_path: Path, many: bool
+    spark: Any, tmp_path: Path, places: list[str]
 ) -> None:
     """All below a folder, but what is called otherwise; one file; several places at once."""
     first = write(tmp_path / "one", table(20), table(30, seed=2))
     write(first / "below", table(40, seed=3))
     (first / "notes.txt").write_text("no table")
     write(tmp_path / "two", table(50, seed=4))
-    places: list[Any] = [[first, tmp_path / "two"]] if many else [first, first / "000.parquet"]
-    for at, paths in enumerate(places):
-        made = shown_count(lw.read_parquet(paths, time="at", watermark=lw.BoundedDisorder("1d")))
-        rows, _ = run(made.to_spark(spark, drain=True), tmp_path / f"checkpoint-{at}")
-        assert sorted((r["key"], r["n"]) for r in rows) == sorted(
-            (pane.key, pane.value) for pane in made.run()
-        )
+    paths: Any = [tmp_path / place for place in places]
+    read = paths if len(paths) > 1 else paths[0]
+    made = shown_count(lw.read_parquet(read, time="at", watermark=lw.BoundedDisorder("1d")))
+    rows, _ = run(made.to_spark(spark, drain=True), tmp_path / "checkpoint")
+    assert sorted((r["key"], r["n"]) for r in rows) == sorted(
+        (pane.key, pane.value) for pane in made.run()
+    )
 
 
 def test_integers_do_not_wrap_on_their_way(spark: Any) -> None:

@@ -202,6 +202,7 @@ def test_each_table_is_printed(
     assert [shared[3].split()[0], shared[4].split()[0], shared[5]] == ["1.00", "1.00", "1.00"]
 
 
+@pytest.mark.long(reason="is about benchmarks, not the library")
 @pytest.mark.parametrize("windowed", ["fixed", "sessions"])
 def test_what_is_compared_is_equal(spark: Any, tmp_path: Path, windowed: str) -> None:
     from benchmarks.spark_queries import COLUMNS, QUERIES
@@ -216,6 +217,7 @@ def test_what_is_compared_is_equal(spark: Any, tmp_path: Path, windowed: str) ->
     assert len(totals[0]) >= 10
 
 
+@pytest.mark.long(reason="is about benchmarks, not the library")
 def test_joins_that_are_compared_are_equal(spark: Any, tmp_path: Path) -> None:
     """J-4: a left join has the pairs of an inner one, so that one of them is tried here."""
     from benchmarks.spark_queries import COLUMNS, QUERIES

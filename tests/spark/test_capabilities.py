@@ -14,7 +14,7 @@ SHARE = 1 if is_campaign() else 16
 """One of so many probes of what Spark supports is tried here; what it refuses always is."""
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 def test_what_runs_on_spark_is_as_the_page_says(spark: Any) -> None:
     """Except for the scenarios: ``test_scenarios_on_spark`` runs each of them."""
     documented = json.loads(capabilities.ON_SPARK.read_text())

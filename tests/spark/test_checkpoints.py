@@ -9,6 +9,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.errors import InvalidArgument, StateError
+from tests.examples import sampled
 from tests.spark.test_to_spark import cut, run, table, write
 
 
@@ -20,8 +21,12 @@ def counted(folder: Path, size: str, levels: int, *, seconds: int = 5) -> Any:
     return made
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-@pytest.mark.parametrize("state", ["inline", "auto"])
+@pytest.mark.parametrize(
+    ("levels", "state"),
+    sampled(
+        [pytest.param(levels, state) for levels in (1, 2) for state in ("auto", "inline")], every=4
+    ),
+)
 def test_a_changed_pipeline_is_refused_though_there_is_nothing_to_read(
     spark: Any, tmp_path: Path, levels: int, state: str
 ) -> None:

@@ -22,11 +22,12 @@ from lowwater.cli import demo, demo_spark
 from lowwater.spark import session
 from lowwater.spark.rows import counted_bytes
 from notebooks import execute
+from tests.examples import sampled
 from tests.paths import ROOT
 from tests.unit.io.postgresql import running_server
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 def test_lowwater_runs_from_an_archive(tmp_path: Path) -> None:
     """As a cluster gets it; ``cluster_campaign.py`` sends it to one."""
     archive = spark_standalone.write_archive(tmp_path / "lowwater.zip")
@@ -59,7 +60,7 @@ def connect(spark: Any) -> Iterator[str]:
         service.stop(none, none)
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 def test_it_works_over_spark_connect(connect: str, tmp_path: Path) -> None:
     """The client is a process of its own, as each has one kind of session."""
     pytest.importorskip("grpc")
@@ -78,7 +79,7 @@ def test_it_works_over_spark_connect(connect: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 @pytest.mark.usefixtures("chains")
 def test_the_demo_is_equal_to_the_embedded_engine(
     spark: Any, monkeypatch: pytest.MonkeyPatch
@@ -93,7 +94,7 @@ def test_the_demo_is_equal_to_the_embedded_engine(
     assert "retract  EARLY" in out.getvalue()
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 def test_the_notebook_holds(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that it asserts; ``own_process_campaign.py`` compares its output."""
     monkeypatch.chdir(tmp_path)
@@ -135,7 +136,7 @@ def test_a_micro_batch_is_a_line() -> None:
     assert second.split()[0] == "2"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=sampled(["sqlite", "postgresql"], every=2))
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Return what the example connects to."""
     if request.param == "sqlite":
@@ -171,7 +172,7 @@ def test_a_micro_batch_that_comes_again_is_not_stored_again(database: str) -> No
         assert cursor.fetchall() == [("A", 5), ("B", 7)]
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 @pytest.mark.usefixtures("chains")
 def test_the_graph_is_written_once(spark: Any, tmp_path: Path) -> None:
     """Also if a checkpoint is lost, and all micro-batches come again under their numbers."""

@@ -17,7 +17,7 @@ REFUSED: Mapping[str, str] = {}
 """The one place for checkpoints that are refused on purpose: by name, the words of the refusal."""
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="resumes each stored checkpoint")
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_checkpoint_is_resumed(
     name: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

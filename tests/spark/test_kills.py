@@ -33,7 +33,7 @@ from tests.spark.restarted_graphs import with_adapter
 DEATHS = 50
 """How often a query of row patterns is killed."""
 
-pytestmark = [pytest.mark.long, pytest.mark.spark]
+pytestmark = [pytest.mark.long(reason="proves again on Spark"), pytest.mark.spark]
 
 
 def run_here(spark: Any, query: Query, faults: Mapping[int, Fault]) -> None:

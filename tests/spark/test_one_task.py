@@ -14,6 +14,7 @@ from lowwater.engine.graph.graph import Graph
 from lowwater.spark import CarriedTime, counts
 from lowwater.spark.one_task import is_order_free
 from lowwater.watermark import PerPartition, Quantile
+from tests.examples import is_campaign
 from tests.spark.restarted_graphs import settings
 from tests.spark.stepped import Stepped
 from tests.spark.test_to_spark import cut, embedded, plain, run, stream, table, write
@@ -65,7 +66,7 @@ def test_what_is_free_of_order_has_one_state_for_all_orders(name: str) -> None:
     made = windowed(begun(), **KEPT[name]).aggregate(**EXACT)
     assert fits(made)
     batches = cut(table(400, disorder=20), 100)
-    for seed in range(4):
+    for seed in range(4 if is_campaign() else 1):
         random = np.random.default_rng(seed)
         mixed = [batch.take(random.permutation(len(batch))) for batch in batches]
         one, other = (Stepped(made, SCHEMA) for _ in range(2))
@@ -128,7 +129,7 @@ def of_two_levels(source: lw.Stream) -> lw.Pipeline:
     return above.aggregate(key=lw.max("key"), total=lw.sum("total"))
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 @pytest.mark.parametrize(("made", "expected"), [(of_one_level, 1), (of_two_levels, 2)])
 def test_it_goes_on_with_other_partitions(
     spark: Any, tmp_path: Path, made: Callable[[lw.Stream], lw.Pipeline], expected: int

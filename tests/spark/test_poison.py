@@ -20,7 +20,7 @@ from lowwater.spark.messages import record_text
 from tests.spark.test_to_spark import SECOND, START
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.long(reason="proves again on Spark"),
     pytest.mark.filterwarnings("ignore::lowwater.errors.LowwaterWarning"),
 ]
 SOUND = 24

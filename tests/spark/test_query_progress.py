@@ -128,7 +128,7 @@ def test_a_query_of_something_else_is_refused() -> None:
 @pytest.mark.usefixtures("chains")
 def test_it_is_what_an_embedded_run_says(spark: Any, tmp_path: Path) -> None:
     data = table(400)
-    folder = write(tmp_path / "in", *cut(data, 100))
+    folder = write(tmp_path / "in", *cut(data, 200))
 
     def made(begun: lw.Stream) -> lw.Pipeline:
         first = begun.key_by("key").window(
@@ -141,7 +141,7 @@ def test_it_is_what_an_embedded_run_says(spark: Any, tmp_path: Path) -> None:
         return again.aggregate(most=lw.sum("n")).named("sums")
 
     begun = lw.read_parquet(folder, time="at", watermark=lw.BoundedDisorder("5s"))
-    wanted = made(begun).collect(bundle_size=100).metrics
+    wanted = made(begun).collect(bundle_size=200).metrics
     frame = made(begun).to_spark(spark, drain=True, files_per_batch=1)
     _, reports = run(frame, tmp_path / "checkpoint")
     found = of_reports(reports)

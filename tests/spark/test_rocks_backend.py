@@ -205,7 +205,7 @@ def test_it_is_a_value_that_can_be_shipped(backend: RocksBackend) -> None:
         RocksBackend("state", collect_every=0)
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 def test_a_stream_with_either_backend_gives_the_same(spark: Any, tmp_path: Path) -> None:
     """Stopped and started again half-way; and a checkpoint goes on with its own backend alone."""
     parts = cut(table(800), 200)
@@ -279,7 +279,7 @@ def sides_of_a_join(rows: int, seed: int = 3) -> tuple[pa.Table, pa.Table]:
     return left, right
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="proves again on Spark")
 @pytest.mark.usefixtures("chains")
 @pytest.mark.parametrize("kind", ["by time", "tables"])
 def test_keys_of_joins_leave_the_memory_of_workers(

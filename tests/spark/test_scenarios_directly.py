@@ -16,7 +16,7 @@ import lowwater as lw
 from lowwater.testing import Scenario
 from lowwater.testing._text import from_data
 from tests.conformance import test_goldens, test_scenarios
-from tests.examples import examples
+from tests.examples import examples, sampled
 from tests.property import ranked
 from tests.property import strategies as own
 from tests.spark.cases import Case, late_of, near, panes_of, run_directly, wanted_panes
@@ -62,24 +62,29 @@ def check(case: Case, table: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("case", test_scenarios.CASES)
-def test_conformance(case: dict[str, Any]) -> None:
+STATE: dict[str, dict[str, int]] = {
+    "in the cell": {},
+    "in a store": {"memory": 1},  # all windows leave memory between micro-batches
+    "moving": {"memory": 1, "most_in_cell": 650},  # from the cell to a store
+}
+
+
+def conformance_ways() -> list[Any]:
+    """Return each case with each way to keep state, of which ``make test`` tries one in turn."""
+    return sampled(
+        [
+            pytest.param(case.values[0], way, id=f"{case.id}, {way}")
+            for at, case in enumerate(test_scenarios.CASES)
+            for way in [*STATE][at % len(STATE) :] + [*STATE][: at % len(STATE)]
+        ],
+        every=len(STATE),
+    )
+
+
+@pytest.mark.parametrize(("case", "way"), conformance_ways())
+def test_conformance(case: dict[str, Any], way: str) -> None:
     made = conformance_case(case)
-    check(made, run_directly(made))
-
-
-@pytest.mark.parametrize("case", test_scenarios.CASES)
-def test_conformance_with_little_memory(case: dict[str, Any]) -> None:
-    """All windows leave memory between micro-batches."""
-    made = conformance_case(case)
-    check(made, run_directly(made, memory=1))
-
-
-@pytest.mark.parametrize("case", test_scenarios.CASES)
-def test_conformance_of_state_that_moves(case: dict[str, Any]) -> None:
-    """It begins in the cell, and goes on in a store, where windows leave memory."""
-    made = conformance_case(case)
-    check(made, run_directly(made, memory=1, most_in_cell=650))
+    check(made, run_directly(made, **STATE[way]))
 
 
 @pytest.mark.parametrize("case", GOLDENS)
@@ -96,7 +101,7 @@ AGGREGATES = {
 
 
 @given(own.cases(ranked=True), st.booleans(), st.none() | st.integers(0, 4_000))
-@examples(2.5)
+@examples(1)
 def test_any_windowing(
     case: tuple[lw.Windowing, Scenario], little_memory: bool, most_in_cell: int | None
 ) -> None:

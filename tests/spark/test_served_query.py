@@ -13,7 +13,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.spark import progress, serve
-from tests.spark.test_to_spark import cut, table, write
+from tests.spark.test_to_spark import table, write
 
 
 def read(link: str, path: str) -> Any:
@@ -25,7 +25,7 @@ def read(link: str, path: str) -> Any:
 
 @pytest.mark.usefixtures("chains")
 def test_the_page_counts_what_the_query_reports(spark: Any, tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", *cut(table(400), 100))
+    folder = write(tmp_path / "in", table(400))
     pipeline = (
         lw.read_parquet(folder, time="at", watermark=lw.BoundedDisorder("5s"))
         .key_by("key")

@@ -29,8 +29,8 @@ def test_another_version_is_named() -> None:
         unpacked(b"", {"lowwater": "0.0"})
 
 
-def test_what_a_worker_imports_is_set_aside_from_garbage_collection_once() -> None:
-    """Spark collects after each task; what a later task makes is collected as before."""
+def test_what_a_worker_imports_is_little_and_set_aside_from_garbage_collection_once() -> None:
+    """Nothing that only a driver needs; and what a later task makes is collected as before."""
     program = (
         "import gc\n"
         "from lowwater.spark.shipped import shipped\n"
@@ -40,12 +40,6 @@ def test_what_a_worker_imports_is_set_aside_from_garbage_collection_once() -> No
         "made = [[] for _ in range(10_000)]\n"
         "shipped(divmod)(7, 2)\n"
         "assert 10_000 < modules <= gc.get_freeze_count() < modules + 1_000\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_a_worker_loads_nothing_that_only_a_driver_needs() -> None:
-    program = (
         "import sys\n"
         "import lowwater.spark.chains, lowwater.spark.level_call, lowwater.spark.rows\n"
         "driver = ['lowwater.spark.query', 'lowwater.spark.reading', 'lowwater.io.csv']\n"

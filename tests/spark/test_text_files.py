@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import lowwater as lw
+from tests.examples import sampled
 from tests.spark.test_to_spark import Rows, embedded, plain, run
 
 TYPES = {"n": "int64", "x": "double", "s": "string"}
@@ -22,6 +23,7 @@ JSON_VALUES: dict[str, list[Any]] = {
     "key": [7, None, "", 1.5, True, "a b", "A"],
     "at": [None, "", "soon", 7, 946728000.5, "2000-01-01", AT.format(3)],
 }
+CHOSEN = ["n", "day", "city"]
 BROKEN = [b"", b"   ", b"{", b"[1]", b'"a"', b"{'a': 1}", b'{"at": "\xff"}', b"null", b"{}",
           b"\xff",
 ]  # fmt: skip
@@ -80,7 +82,7 @@ def shown(reason: str, record: Any) -> tuple[str, str]:
     return reason, _record(json.dumps(record, default=str))
 
 
-@pytest.mark.parametrize("operator", ["", "mapInArrow"])
+@pytest.mark.parametrize("operator", sampled(["", "mapInArrow"], every=2))
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_records_and_dead_letters_are_those_of_an_embedded_run(
     spark: Any, tmp_path: Path, kind: str, operator: str
@@ -115,8 +117,19 @@ def _panes(rows: Rows) -> list[str]:
     return plain([row for row in rows if row["output"] == "pane"], but=names)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
-@pytest.mark.parametrize("columns", [None, ["n", "day", "city"]])
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    sampled(
+        [
+            pytest.param(kind, columns)
+            for kind, columns in (
+                *(("jsonl", CHOSEN), ("jsonl", None)),
+                *(("csv", None), ("csv", CHOSEN)),
+            )
+        ],
+        every=2,
+    ),
+)
 def test_columns_of_paths_and_columns_that_are_chosen(
     spark: Any, tmp_path: Path, kind: str, columns: list[str] | None
 ) -> None:

@@ -11,7 +11,7 @@ from docs.tools import types
 AREAS = sorted({line.area for line in types.lines() if line.is_for_spark})
 
 
-@pytest.mark.long
+@pytest.mark.long(reason="every type on Spark")
 @pytest.mark.parametrize("area", AREAS)
 def test_the_page_is_current_on_spark(spark: Any, area: str) -> None:
     cells = types.last_cells()

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.changed import LAWS, chosen, importers
+from tests.long_tests import listed
 from tests.paths import ROOT
 from tests.record import FILE, Recorded, recorded, write
-from tests.scheduling import SESSIONS, SPARK, group_of, seconds_by_group, spark_sessions
+from tests.scheduling import (
+    SESSIONS,
+    SPARK,
+    file_of,
+    group_of,
+    seconds_by_group,
+    spark_sessions,
+)
 
 TIME, WINDOWS = "lowwater/time.py", "lowwater/windows/sliding.py"
 TEST, OTHER = "tests/unit/test_time.py", "tests/unit/test_changed.py"
@@ -62,3 +71,19 @@ def test_sessions_of_spark_take_about_as_long() -> None:
     assert len(groups) == SESSIONS
     assert min(groups.values()) > 0.7 * max(groups.values())
     assert {group_of(file) for file in spark_sessions()} == set(groups)
+
+
+def test_listed_tests_are_there() -> None:
+    """A test that is renamed would come back to ``make test`` without a word."""
+    sources = {file: (ROOT / file).read_text(encoding="utf-8") for file in _files(listed())}
+    gone = [
+        name
+        for name in listed()
+        if f"def {name.partition('::')[2].partition('[')[0]}(" not in sources[file_of(name)]
+    ]
+    assert gone == []
+    assert all(listed().values())
+
+
+def _files(names: Iterable[str]) -> set[str]:
+    return {file_of(name) for name in names}

@@ -21,7 +21,7 @@ POINTS = (
 )  # fmt: skip
 EARLY = lw.AfterWatermark(early=lw.AfterCount(2), late=lw.AfterCount(1))
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="stops runs at every point")
 
 
 def write(path: Path, first: int) -> Path:
@@ -110,7 +110,12 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Any
     "points",
     [
         pytest.param(POINTS, id="each in turn"),
-        *(pytest.param((point,), id=point, marks=pytest.mark.long) for point in POINTS),
+        *(
+            pytest.param(
+                (point,), id=point, marks=pytest.mark.long(reason="stops runs at every point")
+            )
+            for point in POINTS
+        ),
     ],
 )
 def test_stopped_at_points_again_and_again(

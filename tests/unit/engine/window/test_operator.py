@@ -412,7 +412,15 @@ def promised(windowing: lw.Windowing, seed: int, count: int) -> Shown:
 
 @pytest.mark.parametrize(
     ("seed", "count"),
-    [(2, 100), *(pytest.param(seed, 300, marks=pytest.mark.long) for seed in (3, 4))],
+    [
+        (2, 100),
+        *(
+            pytest.param(
+                seed, 300, marks=pytest.mark.long(reason="repeats a proof with other data")
+            )
+            for seed in (3, 4)
+        ),
+    ],
 )
 @pytest.mark.parametrize("windowing", WINDOWS, ids=lambda w: f"{w.windows}-{w.accumulation}")
 def test_the_promise_is_kept(windowing: lw.Windowing, seed: int, count: int) -> None:
