@@ -11,7 +11,6 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
-
 CORE: set[int] = set()
 """The settings of the core properties, which may take as long as their examples do."""
 

@@ -1,9 +1,9 @@
 """Which tests ``make long`` runs beside those that are marked: what proves least for its seconds.
 
-``long_tests.toml`` lists them with their reasons, a line for each test or case. The blocks that
-each test executes were recorded with its seconds: ``make test`` keeps the tests that, for the least
-time, execute every block as often as the whole suite does, up to a few times. What is listed repeats
-them with more data, or costs much for what no other test sees.
+``long_tests.toml`` lists them, a line for each test or case. The blocks of code that each test
+executes were recorded with its seconds. ``make test`` keeps the comparisons with oracles, and the
+tests that execute every block as often as the whole suite does, up to four times, for the least
+time. What is listed executes the same with more data, or costs much for what no other test meets.
 """
 
 from __future__ import annotations
