@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+# They take the name of the real pool when they are imported, which a run does at its first use of
+# workers: by then a substitute may stand in its place.
+from lowwater.engine.local import parted_process as _parted_process  # noqa: F401
+from lowwater.engine.local import worker_combiners as _worker_combiners  # noqa: F401
+from lowwater.engine.local import worker_steps as _worker_steps  # noqa: F401
 from lowwater.engine.local.worker_messages import pack, unpack
 from lowwater.engine.local.worker_pool import Hosted, Place, Workers
+from lowwater.pipeline import worker_option as _worker_option  # noqa: F401
 
 
 class SimulatedWorkers(Workers):  # type: ignore[misc]  # final
