@@ -35,8 +35,7 @@ def test_graphs_to_kill_without_spark(name: str, key_groups: int) -> None:
 def test_null_keys_and_joins_behind_duplicates(spark: Any, tmp_path: Path) -> None:
     """Three levels, of which one reads retractions, over a restart from the checkpoint."""
     case = null_keys_and_duplicates(deep=False)
-    way = Way(ADAPTERS[0], "rocksdb", splits=True, same_frame=True)
-    check_restarted(spark, case, tmp_path, way)
+    check_restarted(spark, case, tmp_path, Way(ADAPTERS[0], "rocksdb", same_frame=True))
 
 
 @pytest.mark.long(reason="repeats the proof with larger graphs")
