@@ -17,7 +17,7 @@ from tests.crash.events import some_events
 from tests.crash.launcher import Launcher
 from tests.unit.io.postgresql import mortal_server
 
-KILLS = int(os.environ.get("LOWWATER_KILLS", "50"))
+KILLS = int(os.environ.get("LOWWATER_KILLS", "20"))
 _FILES, _ROWS = 3, 80
 
 pytestmark = pytest.mark.long(reason="kills programs")

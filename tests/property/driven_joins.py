@@ -91,7 +91,7 @@ class Driven:
         self._store = MemoryStore()
         self._groups = groups
         self._spills = spills and groups > 0
-        self._starts = self._saves = 0
+        self._starts = 0
         self._memory = memory
         self.operator = self._made()
         self._twin = Driven(make, groups - 1) if self._spills else None
@@ -121,15 +121,11 @@ class Driven:
         self._starts += 1
         return operator
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Save, and check what is stored."""
         batch = Batch()
         self.operator.save(batch)
         self._store.commit(batch)
-        self._saves += 1
-
-    def save(self) -> None:
-        """Save, and check what is stored."""
-        self._save()
         verify_records(self._store, self._place)
 
     def restart(self) -> None:
@@ -169,9 +165,7 @@ class Driven:
             assert self._twin.operator.state_rows == operator.state_rows
             operator._stored._spared = 0.0
             if operator.is_over:
-                self._save()
-                if self._saves % 3 == 0:  # it costs as much as a step
-                    verify_records(self._store, self._place)
+                self.save()
                 assert self._memory or not any(map(len, operator.sides))
         return rows
 

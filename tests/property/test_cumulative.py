@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,10 +69,11 @@ def test_retractions_of_elements_that_are_kept_once(case: retracted_elements.Cas
     test_signed_equals_oracle.check_any(case)
 
 
-@given(strategies.cases(KEPT_ONCE), FATES, st.booleans())
+@pytest.mark.parametrize("spills", [False, True])
+@given(strategies.cases(KEPT_ONCE), FATES)
 @examples(4, is_core=True)
 def test_saving_and_restoring_changes_nothing(
-    case: tuple[Windowing, Scenario], fates: list[str | None], spills: bool
+    spills: bool, case: tuple[Windowing, Scenario], fates: list[str | None]
 ) -> None:
     """Windows that are in the store alone are loaded before anything is added to them."""
     with stored(fates, spills=spills):

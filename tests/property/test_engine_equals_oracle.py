@@ -31,6 +31,13 @@ def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: A
     assert run.open_windows == run.state_rows == 0  # S-O7
 
 
+@pytest.mark.long(reason="each kind of windows is drawn by the tests below, too")
+@given(own.cases())
+@EXAMPLES
+def test_any_windowing(case: Case) -> None:
+    check(*case, lw.collect(), list)
+
+
 @pytest.mark.parametrize("windows", [own.not_merging(), own.sessions(), own.MERGING_CUSTOM])
 def test_each_kind_of_windows(windows: Any) -> None:
     @given(own.cases(own.windowings(windows)))

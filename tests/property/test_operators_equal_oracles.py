@@ -21,13 +21,23 @@ RUNS = {
     "search": search_runs.runs(),
     "top": top_runs.runs(),
 }
-subjects = pytest.mark.parametrize("subject", RUNS)
+SUBJECTS = pytest.mark.parametrize("subject", RUNS)
+_SOME = pytest.mark.slow(reason="an operator beside its oracle, with 80 to 200 examples")
+_MORE = pytest.mark.long(reason="as many examples as found faults that were planted")
 
 
-@subjects
-def test_each_step_emits_what_the_oracle_emits(subject: str) -> None:
+def amounts(some: int, more: int) -> pytest.MarkDecorator:
+    """Have a property tried with some examples in ``make test``, and with more in ``make long``."""
+    return pytest.mark.parametrize(
+        "amount", [pytest.param(some, marks=_SOME), pytest.param(more, marks=_MORE)]
+    )
+
+
+@SUBJECTS
+@amounts(20, 60)
+def test_each_step_emits_what_the_oracle_emits(subject: str, amount: int) -> None:
     @given(RUNS[subject], st.sampled_from([None, None, 1, 3]))
-    @examples(20)
+    @examples(amount)
     def compare(run: Run, chunk: int | None) -> None:
         with nullcontext() if chunk is None else small_chunks(chunk):
             check(run)
@@ -35,20 +45,22 @@ def test_each_step_emits_what_the_oracle_emits(subject: str) -> None:
     compare()
 
 
-@subjects
-def test_state_comes_back_from_a_store(subject: str) -> None:
+@SUBJECTS
+@amounts(8, 20)
+def test_state_comes_back_from_a_store(subject: str, amount: int) -> None:
     @given(RUNS[subject], st.sampled_from([1, 4]))
-    @examples(8)
+    @examples(amount)
     def compare(run: Run, groups: int) -> None:
         check(run, groups)
 
     compare()
 
 
-@subjects
+@SUBJECTS
+@pytest.mark.long(reason="each step is made twice, and what is stored is read")
 def test_state_leaves_memory(subject: str) -> None:
     @given(RUNS[subject], st.sampled_from([0, 0, 1500]))
-    @examples(10)
+    @examples(20)
     def compare(run: Run, memory: int) -> None:
         with colliding():
             check(run, 4, spills=True, memory=memory)

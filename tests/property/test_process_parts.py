@@ -72,10 +72,10 @@ def test_the_keys_of_the_model_are_in_several_parts() -> None:
     assert len(np.unique(groups % 8)) > 1
 
 
+@pytest.mark.parametrize("windowed", [False, True])
 @pytest.mark.parametrize("order", ["arrival", "event_time"])
 @examples(3, is_core=True)
 @given(
-    windowed=st.booleans(),
     acts=model.ACTS,
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
     survives=st.lists(st.booleans(), min_size=1, max_size=5),
@@ -84,8 +84,8 @@ def test_the_keys_of_the_model_are_in_several_parts() -> None:
     looks=st.booleans(),
 )
 def test_as_the_whole_and_the_same_for_any_number(
-    order: Order,
     windowed: bool,
+    order: Order,
     acts: list[model.Act],
     sizes: list[int],
     survives: list[bool],

@@ -49,6 +49,14 @@ def check(case: Any, aggregates: Any, plain: Any, *, orders: bool = True) -> Non
     assert run.open_windows == run.state_rows == 0
 
 
+@pytest.mark.long(reason="below each kind of windows has a third of the aggregates")
+@given(own.cases(ranked=True), st.sampled_from([0, 1, 1024]))
+@EXAMPLES
+def test_any_windowing(case: Any, spare: int) -> None:
+    with passing_over(spare):
+        check((*case, None), AGGREGATES, PLAIN)
+
+
 def check_some(case: Any, how: tuple[int, int]) -> None:
     """Check with each third of the aggregates from one of them on."""
     spare, first = how
