@@ -30,7 +30,7 @@ demo: $(CORE) ## run the demonstration
 demo-spark: $(SPARK) ## run the demonstration on Spark and compare (needs Java)
 	$(PY) -m lowwater demo --spark $(ARGS)
 
-quick: $(DEV) ## run the fast tests, without Java: a minute or so
+quick: $(DEV) ## run the fast tests, without Java: about a minute
 	LOWWATER_HYPOTHESIS_PROFILE=quick $(PY) -m pytest -n $(WORKERS) --dist loadscope \
 	  -m 'not slow and not long and not spark' tests/unit tests/conformance tests/property $(ARGS)
 

@@ -4,10 +4,13 @@
 executes were recorded with its seconds. ``make test`` keeps the comparisons with oracles, and the
 tests that execute every block as often as the whole suite does, up to four times, for the least
 time. What is listed executes the same with more data, or costs much for what no other test meets.
+
+``make quick`` leaves out what is slow by the record (``tests/record.py``), too.
 """
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -15,6 +18,8 @@ from pathlib import Path
 from typing import final
 
 import pytest
+
+from tests.record import recorded
 
 FILE = Path(__file__).with_name("long_tests.toml")
 
@@ -35,7 +40,16 @@ class LongTests:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         reasons = listed()
+        is_quick = os.environ.get("LOWWATER_HYPOTHESIS_PROFILE") == "quick"
         for item in items:
             reason = reasons.get(item.nodeid) or reasons.get(item.nodeid.partition("[")[0])
             if reason is not None:
                 item.add_marker(pytest.mark.long(reason=reason))
+            elif is_quick and is_slow(item.nodeid):
+                item.add_marker(pytest.mark.slow(reason="it was when it was recorded"))
+
+
+def is_slow(nodeid: str) -> bool:
+    """Whether a test is slow by the record."""
+    file, _, name = nodeid.partition("[")[0].partition("::")
+    return file in recorded() and name in recorded()[file].slow

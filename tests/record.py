@@ -1,7 +1,8 @@
 """What is recorded of each test file: the modules of lowwater that it executes, and its seconds.
 
 ``make record`` runs the tests of ``make test`` under coverage.py and writes ``record.json``. The
-order of a run (``tests/scheduling.py``) and ``make changed`` (``tests/changed.py``) read it.
+order of a run (``tests/scheduling.py``), ``make changed`` (``tests/changed.py``) and ``make quick``
+(``tests/long_tests.py``) read it.
 
 A module counts as executed where a line inside one of its functions ran: what an import runs says
 only which test came first. Processes that tests start are not seen.
@@ -24,6 +25,7 @@ import pytest
 from tests.paths import ROOT
 
 FILE = Path(__file__).with_name("record.json")
+SLOW_S = 0.2  # coverage.py makes this of some 0.08 s
 _PARTS = "LOWWATER_RECORD"  # names the folder for what each worker records
 
 
@@ -35,10 +37,12 @@ class Recorded:
     Args:
         seconds: By the clock, all its tests of ``make test``, under coverage.py.
         modules: Paths below the root of the repository.
+        slow: Names of its tests of which a case took longer than ``SLOW_S``.
     """
 
     seconds: float
     modules: frozenset[str]
+    slow: frozenset[str] = frozenset()
 
 
 @cache
@@ -50,6 +54,7 @@ def recorded(path: Path = FILE) -> Mapping[str, Recorded]:
         test: Recorded(
             each["seconds"],
             frozenset(names[bit] for bit in _bits(int(each["modules"], 16))),
+            frozenset(each.get("slow", ())),
         )
         for test, each in data["tests"].items()
     }
@@ -62,8 +67,10 @@ def write(tests: Mapping[str, Recorded], path: Path = FILE) -> None:
     lines = []
     for test, each in sorted(tests.items()):
         modules = format(sum(1 << place[name] for name in each.modules), "x")
-        entry = json.dumps({"seconds": round(each.seconds, 1), "modules": modules})
-        lines.append(f"{json.dumps(test)}: {entry}")
+        entry: dict[str, Any] = {"seconds": round(each.seconds, 1), "modules": modules}
+        if each.slow:
+            entry["slow"] = sorted(each.slow)
+        lines.append(f"{json.dumps(test)}: {json.dumps(entry)}")
     text = f'{{"modules": {json.dumps(names)},\n"tests": {{\n' + ",\n".join(lines) + "\n}}\n"
     path.write_text(text, encoding="utf-8")
 
@@ -83,7 +90,7 @@ class Recording:
         from coverage import Coverage
 
         self._folder = folder
-        self._seconds: dict[str, float] = defaultdict(float)
+        self._seconds: dict[str, float] = defaultdict(float)  # of each case
         self._coverage = Coverage(
             data_file=str(folder / f"{os.getpid()}.coverage"), source=[str(ROOT / "lowwater")]
         )
@@ -95,7 +102,7 @@ class Recording:
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+        self._seconds[report.nodeid] += report.duration
 
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
@@ -115,11 +122,20 @@ def main() -> None:
     """Make the record of what the workers have written."""
     folder = Path(os.environ[_PARTS])
     seconds: dict[str, float] = defaultdict(float)
+    slow: dict[str, set[str]] = defaultdict(set)
     for path in folder.glob("*.seconds"):
-        for test, spent in json.loads(path.read_text()).items():
+        for case, spent in json.loads(path.read_text()).items():
+            test, _, name = case.partition("[")[0].partition("::")
             seconds[test] += spent
+            if spent > SLOW_S:
+                slow[test].add(name)
     modules = _executed(folder)
-    write({test: Recorded(seconds[test], frozenset(modules.get(test, ()))) for test in seconds})
+    write(
+        {
+            test: Recorded(seconds[test], frozenset(modules.get(test, ())), frozenset(slow[test]))
+            for test in seconds
+        }
+    )
     print(f"recorded {len(seconds)} test files in {FILE.relative_to(ROOT)}")
 
 

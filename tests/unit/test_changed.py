@@ -20,7 +20,10 @@ from tests.scheduling import (
 
 TIME, WINDOWS = "lowwater/time.py", "lowwater/windows/sliding.py"
 TEST, OTHER = "tests/unit/test_time.py", "tests/unit/test_changed.py"
-RECORD = {TEST: Recorded(1.0, frozenset({TIME})), OTHER: Recorded(1.0, frozenset({TIME, WINDOWS}))}
+RECORD = {
+    TEST: Recorded(1.0, frozenset({TIME}), frozenset({"test_that_is_slow"})),
+    OTHER: Recorded(1.0, frozenset({TIME, WINDOWS})),
+}
 
 
 def test_a_module_breaks_what_executed_it() -> None:
