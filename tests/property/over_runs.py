@@ -42,6 +42,11 @@ def cases(draw: st.DrawFn) -> Case:
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
     case = draw(cases())
+    return run_of(case, draw(steps_of(case)))
+
+
+def run_of(case: Case, steps: Sequence[Any]) -> Run:
+    """Return a run of a case with these bundles, watermarks and restarts."""
     stage, oracle = case.stage(), case.run()
 
     def compare(library: Driven, step: Any) -> None:
@@ -65,7 +70,7 @@ def runs(draw: st.DrawFn) -> Run:
         if step != END and not case.signed:
             assert library.operator.state_rows <= most_kept(case, oracle)
 
-    return Run(maker(case, stage), draw(steps_of(case)), compare)
+    return Run(maker(case, stage), steps, compare)
 
 
 def net(changes: Counter[Any]) -> dict[Any, int]:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 
 from tests.examples import examples
+from tests.oracles.over_rows import Row
 from tests.property import counted_runs, match_runs, over_runs, search_runs, top_runs
 from tests.property.driven_joins import colliding
+from tests.property.driven_over import Case
 from tests.property.small_chunks import small_chunks
 from tests.property.stepped import Run, check
 
@@ -66,3 +68,10 @@ def test_state_leaves_memory(subject: str) -> None:
             check(run, 4, spills=True, memory=memory)
 
     compare()
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_of_two_equal_rows_one_may_get_the_result_of_the_other(spills: bool) -> None:
+    rows = [Row(1, time, {"v": "z", "n": 0, "f": None, "o": 0}) for time in (15, 15, 12)]
+    steps = [[rows[0]], [rows[1]], 16, [rows[2]]]
+    check(over_runs.run_of(Case(rows=3, lateness=20), steps), 4, spills=spills)
